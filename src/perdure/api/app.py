@@ -1,0 +1,289 @@
+"""`Perdure`: a store, and unless told otherwise a worker on it, for the time of an `async with`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator
+from types import TracebackType
+from typing import Any
+
+from perdure.api import registry
+from perdure.api.agent import Agent
+from perdure.api.handle import Handle, is_over
+from perdure.api.views import RunView, run_view
+from perdure.base import limits
+from perdure.base.status import ControlKind
+from perdure.base.world import RealWorld, World
+from perdure.errors import Conflict, NotFound, UsageError
+from perdure.events.bus import Event, Events, RunEnded, RunReleased, StoreChanged
+from perdure.kernel import guard
+from perdure.kernel.activation import input_of
+from perdure.kernel.spec import AgentSpec
+from perdure.store.contract import NewRun, RunRow, Store, Where
+from perdure.store.open import open_store
+from perdure.worker.worker import Worker
+
+
+class Perdure:
+    """`async with Perdure("perdure.db") as app:` — `worker=False` for a client that only asks."""
+
+    def __init__(
+        self,
+        url: str = "perdure.db",
+        *,
+        worker: bool = True,
+        lease_ttl_s: float = limits.lease_ttl_s,
+        grace_s: float = limits.grace_s,
+        world: World | None = None,
+        store: Store | None = None,
+        only: str | None = None,
+    ) -> None:
+        self.url = str(url)
+        self.world: World = world or RealWorld()
+        self.events = Events()
+        self._store = store
+        self._wants_worker = worker
+        self._lease_ttl_s = lease_ttl_s
+        self._grace_s = grace_s
+        self._only = only
+        self._lock = asyncio.Lock()
+        self.worker: Worker | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._waiters: dict[str, list[asyncio.Event]] = {}
+        self._stop_listening: Callable[[], None] | None = None
+
+    async def __aenter__(self) -> Perdure:
+        if self._store is None:
+            self._store = open_store(self.url, self.world)
+        await self._store.open(worker=self._wants_worker)
+        self._stop_listening = self.events.subscribe(self._notice)
+        try:
+            if self._wants_worker:
+                guard.install()
+                worker = Worker(
+                    self._store,
+                    self.world,
+                    registry.agents,
+                    events=self.events,
+                    lease_ttl_s=self._lease_ttl_s,
+                    only=self._only,
+                    lock=self._lock,
+                )
+                await worker.start()
+                self.worker = worker
+        except BaseException:
+            await self._store.close()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close(grace_s=self._grace_s)
+
+    async def close(self, *, grace_s: float = limits.grace_s) -> None:
+        """Finish the steps that run, within the grace time; hand back the runs; close the store."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        try:
+            if self.worker is not None:
+                await self.worker.stop(grace_s)
+        finally:
+            self.worker = None
+            if self._stop_listening is not None:
+                self._stop_listening()
+                self._stop_listening = None
+            if self._store is not None:
+                async with self._lock:
+                    await self._store.close()
+                self._store = None
+
+    # Runs
+
+    async def start(
+        self,
+        agent: Agent[..., Any] | AgentSpec,
+        *args: Any,
+        id: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        delay: float = 0.0,
+        tags: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> Handle:
+        """Record a run; it is durable when this returns. The same id again gives the run that is there."""
+        spec = _spec(agent)
+        guard.check_agent(spec.fn)
+        new = NewRun(
+            id=_checked_id(id) if id is not None else self.world.name(),
+            agent=spec.name,
+            module=spec.module,
+            input=input_of(args, kwargs),
+            queue=queue,
+            priority=priority,
+            ready_at=self.world.now() + delay if delay > 0 else None,
+            tags=_checked_tags(tags or {}),
+        )
+        worker = self.worker
+        takes = worker is not None and worker.has_room and self._only in (None, new.id)
+        async with self._lock:
+            claimed, created = await self._open_store().create(new, worker=worker.number if worker and takes else None)
+        row = claimed.run
+        if not created:
+            _check_same(row, new)
+        elif worker is not None and takes and row.worker == worker.number:
+            await worker.take_up(claimed)
+        elif worker is not None:
+            worker.knock()
+        return Handle(self, row.id)
+
+    def get(self, id: str) -> Handle:
+        """A handle on a run; `await app.get(id)` also checks that it exists."""
+        return Handle(self, id)
+
+    def list(
+        self, where: Where | dict[str, Any] | None = None, *, limit: int = limits.listing_rows_max, before: int | None = None
+    ) -> Listing:
+        """The runs, newest first: `await app.list()` or `async for run in app.list()`."""
+        return Listing(self, _where(where), limit, before)
+
+    # For handles and commands
+
+    def _open_store(self) -> Store:
+        if self._store is None:
+            raise UsageError("this Perdure is not open. Use it inside `async with Perdure(…) as app:`")
+        return self._store
+
+    async def store_run(self, id: str) -> RunRow | None:
+        async with self._lock:
+            return await self._open_store().run(id)
+
+    async def store_runs(self, where: Where, *, limit: int, before: int | None) -> list[RunRow]:
+        async with self._lock:
+            return await self._open_store().runs(where, limit=limit, before=before)
+
+    async def store_journal(self, num: int) -> list[bytes]:
+        async with self._lock:
+            return await self._open_store().journal(num)
+
+    async def store_control(self, id: str, kind: ControlKind, body: bytes, by: str) -> RunRow:
+        async with self._lock:
+            row = await self._open_store().control(id, kind, body=body, by=by)
+        if self.worker is not None:
+            await self.worker.mark(0)
+            self.worker.knock()
+        self._wake(id)
+        return row
+
+    async def wait_for_end(self, id: str) -> RunRow:
+        """The run's row once it has ended or needs a person."""
+        bell = asyncio.Event()
+        self._waiters.setdefault(id, []).append(bell)
+        try:
+            while True:
+                bell.clear()
+                row = await self.store_run(id)
+                if row is None:
+                    raise NotFound(f"there is no run {id!r} in {self.url}. `perdure ps` lists the runs")
+                if is_over(row):
+                    return row
+                if self.worker is None and self._watch is None:
+                    self._watch = asyncio.get_running_loop().create_task(self._watch_store())
+                if self.worker is not None and self.worker.failure is not None:
+                    raise self.worker.failure
+                await bell.wait()
+        finally:
+            self._waiters[id].remove(bell)
+            if not self._waiters[id]:
+                del self._waiters[id]
+
+    async def _watch_store(self) -> None:
+        """A client has no worker that looks for changes: it looks itself while somebody waits."""
+        while True:
+            async with self._lock:
+                changed = await self._open_store().changed()
+            if changed:
+                self.events.emit(StoreChanged())
+            await asyncio.sleep(limits.poll_s)
+
+    def _notice(self, event: Event) -> None:
+        if isinstance(event, RunEnded | RunReleased):
+            self._wake(event.id)
+        elif isinstance(event, StoreChanged):
+            for id in self._waiters:
+                self._wake(id)
+
+    def _wake(self, id: str) -> None:
+        for bell in self._waiters.get(id, ()):
+            bell.set()
+
+
+class Listing:
+    def __init__(self, app: Perdure, where: Where, limit: int, before: int | None) -> None:
+        self._app = app
+        self._where = where
+        self._limit = limit
+        self._before = before
+
+    def __await__(self) -> Generator[Any, None, list[RunView]]:
+        return self._fetch().__await__()
+
+    async def _fetch(self) -> list[RunView]:
+        return [view async for view in self]
+
+    async def __aiter__(self) -> AsyncIterator[RunView]:
+        left, before = self._limit, self._before
+        while left > 0:
+            page = await self._app.store_runs(self._where, limit=min(left, limits.listing_rows_max), before=before)
+            for row in page:
+                yield run_view(row, self._app.world.now())
+            if len(page) < min(left, limits.listing_rows_max):
+                return
+            left, before = left - len(page), page[-1].num
+
+
+def _spec(agent: Agent[..., Any] | AgentSpec) -> AgentSpec:
+    if isinstance(agent, AgentSpec):
+        return agent
+    spec = getattr(agent, "spec", None)
+    if not isinstance(spec, AgentSpec):
+        raise UsageError(f"app.start() takes an agent, not {agent!r}. Put @agent above its `async def`")
+    return spec
+
+
+def _checked_id(id: str) -> str:
+    if not isinstance(id, str) or not id or len(id) > limits.run_id_chars_max or not id.isprintable():
+        raise UsageError(f"a run's id is printable text of 1 to {limits.run_id_chars_max} characters, not {id!r}")
+    return id
+
+
+def _checked_tags(tags: dict[str, str]) -> dict[str, str]:
+    if len(tags) > limits.tags_max or not all(isinstance(k, str) and isinstance(v, str) for k, v in tags.items()):
+        raise UsageError(f"tags are at most {limits.tags_max} pairs of text, not {tags!r}")
+    return dict(tags)
+
+
+def _check_same(row: RunRow, new: NewRun) -> None:
+    if row.agent != new.agent:
+        raise Conflict(f"run {row.id!r} is there already and belongs to agent {row.agent!r}, not {new.agent!r}. Choose another id")
+    if row.input != new.input:
+        raise Conflict(f"run {row.id!r} is there already with other arguments. Choose another id, or use app.get({row.id!r})")
+
+
+def _where(where: Where | dict[str, Any] | None) -> Where:
+    if where is None:
+        return Where()
+    if isinstance(where, Where):
+        return where
+    known = {
+        "status": lambda v: {"statuses": [v] if isinstance(v, str) else list(v)},
+        "agent": lambda v: {"agents": [v] if isinstance(v, str) else list(v)},
+        "queue": lambda v: {"queue": v},
+        "tags": lambda v: {"tags": dict(v)},
+        "id_prefix": lambda v: {"id_prefix": v},
+    }
+    fields: dict[str, Any] = {}
+    for name, value in where.items():
+        if name not in known:
+            raise UsageError(f"list(where=…): no field {name!r}. Use {', '.join(known)}")
+        fields |= known[name](value)
+    return Where(**fields)

@@ -1,0 +1,66 @@
+"""Errors as data and back: a failure is raised the same way live and on replay (design 1.6.4)."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from perdure.base import codec, limits
+from perdure.base.records import ErrorData
+from perdure.errors import NotStorable, PayloadTooLarge, StepError, StoreDamaged
+
+
+def error_data(exc: BaseException, *, step: str = "", position: int = 0) -> ErrorData:
+    if isinstance(exc, StepError):
+        step, position = step or exc.step, position or exc.position
+    text = "".join(traceback.format_exception(exc, limit=-24))
+    data = getattr(exc, "data", None)
+    return ErrorData(
+        type=type(exc).__name__,
+        message=_text(exc)[: limits.error_message_chars_max],
+        traceback=text[-limits.error_traceback_chars_max :].encode("utf-8", "replace").decode(),
+        data=_bytes(data) if data is not None else None,
+        args=_bytes(list(exc.args)),
+        step=step,
+        position=position,
+    )
+
+
+def raise_as(error: ErrorData, raises: tuple[type[BaseException], ...]) -> BaseException:
+    """The exception agent code gets: a class named in `raises=`, else a `StepError`. Nothing is imported by name (S2)."""
+    for cls in raises:
+        if cls.__name__ == error.type:
+            return _rebuild(cls, error)
+    return StepError(error.type, error.message, _value(error.data), step=error.step, position=error.position)
+
+
+def _rebuild(cls: type[BaseException], error: ErrorData) -> BaseException:
+    args: Any = _value(error.args)
+    try:
+        return cls(*(args if args is not None else [error.message]))
+    except Exception:
+        exc = cls.__new__(cls)
+        exc.args = tuple(args or [error.message])
+        return exc
+
+
+def _text(exc: BaseException) -> str:
+    try:
+        return str(exc).encode("utf-8", "replace").decode()
+    except Exception as broken:
+        return f"(its message cannot be read: {type(broken).__name__})"
+
+
+def _bytes(value: Any) -> bytes | None:
+    try:
+        data = codec.encode(value)
+    except (NotStorable, PayloadTooLarge):
+        return None
+    return data if len(data) <= limits.error_traceback_chars_max else None
+
+
+def _value(data: bytes | None) -> Any:
+    try:
+        return codec.decode(data) if data is not None else None
+    except StoreDamaged:
+        return None

@@ -1,0 +1,351 @@
+"""The event loop on which an agent's code runs: a ready queue and timers, nothing else.
+
+J5. All that enters the loop is delivered by `deliver` or `fire`; between two deliveries the loop is quiet.
+
+On this loop asyncio's own primitives are durable and deterministic: `time()` is the recorded time of the last delivery, a timer is an entry
+the worker makes durable, and tasks and futures hash by a number of their own, so sets of them iterate in the same order in every process.
+
+Things that don't work: the loop of the process with step numbers drawn from it (branches under `gather` swap their results on replay);
+one thread per run (28 KB each, and no order at all); overriding asyncio's functions (code that imported them by name goes around).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import sys
+from asyncio import _get_running_loop as get_running_loop
+from asyncio import _set_running_loop as set_running_loop
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextvars import Context, copy_context
+from typing import Any
+
+from perdure.base import limits
+from perdure.errors import HiddenState, PerdureError, Suspend
+from perdure.kernel import guard, order
+from perdure.kernel.source import agent_line
+
+log = logging.getLogger("perdure.agent")
+
+order.install()
+
+
+class _Handle:
+    """A callback that will run when the loop is pumped. Lean: one is made for every resumption of a task."""
+
+    __slots__ = ("_cancelled", "args", "callback", "context")
+
+    def __init__(self, callback: Callable[..., Any], args: tuple[Any, ...], context: Context) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+
+class _Timer(_Handle):
+    __slots__ = ("_when", "number")
+
+    def __init__(self, when: float, number: int, callback: Callable[..., Any], args: tuple[Any, ...], context: Context) -> None:
+        super().__init__(callback, args, context)
+        self._when = when
+        self.number = number
+
+    def when(self) -> float:
+        return self._when
+
+    def __lt__(self, other: _Timer) -> bool:
+        return (self._when, self.number) < (other._when, other.number)
+
+
+class RunFuture(asyncio.Future[Any]):
+    """A future that hashes by its number in the run, not by its address."""
+
+    def __init__(self, loop: RunLoop) -> None:
+        self.number = loop.take_number()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class RunTask(asyncio.Task[Any]):
+    """A task that hashes by its number in the run, and knows its context."""
+
+    def __init__(self, coro: Coroutine[Any, Any, Any], loop: RunLoop, name: str | None, context: Context) -> None:
+        self.number = loop.take_number()
+        self.context = context
+        super().__init__(coro, loop=loop, name=name or f"task-{self.number}", context=context)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class RunLoop(asyncio.AbstractEventLoop):
+    """See the module's docstring. `owner` is the activation whose agent runs here."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self.now = 0.0
+        self.dead = False
+        self.timers_made = 0
+        self._numbers = 0
+        self._ready: deque[_Handle] = deque()
+        self._timers: list[_Timer] = []
+        self._tasks: list[RunTask] = []
+        self._tasks_before_sweep = 64
+        self._generators: list[AsyncGenerator[Any, Any]] = []
+
+    # What the worker's side calls
+
+    def pump(self) -> None:
+        """Run until quiet. The one place where agent code executes."""
+        previous = get_running_loop()
+        hooks = sys.get_asyncgen_hooks()
+        set_running_loop(None)
+        set_running_loop(self)
+        sys.set_asyncgen_hooks(firstiter=self._keep_generator, finalizer=_ignore_generator)
+        guard.enter()
+        try:
+            self._run_ready()
+        finally:
+            guard.leave()
+            sys.set_asyncgen_hooks(*hooks)
+            set_running_loop(None)
+            set_running_loop(previous)
+        if len(self._tasks) > self._tasks_before_sweep:
+            self._sweep_tasks()
+
+    def _run_ready(self) -> None:
+        ready = self._ready
+        budget = limits.pump_callbacks_max
+        while ready:
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            try:
+                handle.context.run(handle.callback, *handle.args)
+            except (SystemExit, KeyboardInterrupt, Suspend):
+                pass  # The task it came from holds it; the run ends with it.
+            except Exception as exc:
+                self.call_exception_handler({"message": "callback failed", "exception": exc})
+            budget -= 1
+            if not budget:
+                raise PerdureError("agent code went on for too long without waiting for anything: is there a loop around asyncio.sleep(0)?")
+
+    def next_timer(self) -> _Timer | None:
+        timers = self._timers
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)
+        return timers[0] if timers else None
+
+    def fire(self, number: int) -> bool:
+        """Make one timer due. False if there is no such live timer."""
+        first = self.next_timer()
+        if first is not None and first.number == number:
+            self._ready.append(heapq.heappop(self._timers))
+            return True
+        for timer in self._timers:
+            if timer.number == number and not timer._cancelled:
+                self._timers.remove(timer)
+                heapq.heapify(self._timers)
+                self._ready.append(timer)
+                return True
+        return False
+
+    def adopt(self, task: RunTask) -> None:
+        self._tasks.append(task)
+
+    def live_tasks(self) -> list[RunTask]:
+        self._sweep_tasks()
+        return list(self._tasks)
+
+    def take_generators(self) -> list[AsyncGenerator[Any, Any]]:
+        taken, self._generators = self._generators, []
+        return taken
+
+    def take_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _sweep_tasks(self) -> None:
+        self._tasks = [task for task in self._tasks if not task.done()]
+        self._tasks_before_sweep = max(64, 2 * len(self._tasks))
+        if len(self._tasks) > limits.tasks_live_max:
+            raise PerdureError(f"more than {limits.tasks_live_max} tasks at once in one run")
+
+    def _keep_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        # Held, so that the garbage collector never runs agent code at a time of its own (design 1.6.7).
+        if len(self._generators) >= 256:
+            self._generators = [g for g in self._generators if g.ag_frame is not None]
+        self._generators.append(generator)
+
+    # What asyncio and agent code call
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> _Handle:  # type: ignore[override]  # a leaner handle
+        if self.dead:
+            raise Suspend.make()
+        handle = _Handle(callback, args, context if context is not None else copy_context())
+        self._ready.append(handle)
+        return handle
+
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> _Handle:  # type: ignore[override]  # a leaner handle
+        if self.dead:
+            raise Suspend.make()
+        context = context if context is not None else copy_context()
+        if when <= self.now:
+            handle = _Timer(when, 0, callback, args, context)
+            self._ready.append(handle)
+            return handle
+        self.timers_made += 1
+        timer = _Timer(when, self.timers_made, callback, args, context)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> _Handle:  # type: ignore[override]  # a leaner handle
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def create_future(self) -> RunFuture:
+        if self.dead:
+            raise Suspend.make()
+        return RunFuture(self)
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None) -> RunTask:  # type: ignore[override]  # always our own task
+        if self.dead:
+            coro.close()
+            raise Suspend.make()
+        task = RunTask(coro, self, name, context if context is not None else copy_context())
+        self._tasks.append(task)
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self.dead or self.owner.replaying:
+            return
+        exc = context.get("exception")
+        log.error("run %s: %s", self.owner.run_id, context.get("message"), exc_info=exc if isinstance(exc, BaseException) else None)
+
+    def is_running(self) -> bool:
+        return get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        return self.dead
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        del enabled
+
+    def get_task_factory(self) -> None:
+        return None
+
+    async def shutdown_asyncgens(self) -> None: ...
+
+    # Leaving memory
+
+    def drop(self) -> None:
+        """Close every coroutine, in creation order, each in its own context; nothing they do has an effect (design 1.6.7)."""
+        if self.dead:
+            return
+        self.dead = True
+        previous = get_running_loop()
+        hooks = sys.get_asyncgen_hooks()
+        set_running_loop(None)
+        set_running_loop(self)
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=_ignore_generator)
+        unraisable, sys.unraisablehook = sys.unraisablehook, _ignore_unraisable
+        guard.enter()
+        try:
+            for task in self._tasks:
+                _close_task(task)
+            for generator in self._generators:
+                _close_generator(generator)
+        finally:
+            guard.leave()
+            sys.unraisablehook = unraisable
+            sys.set_asyncgen_hooks(*hooks)
+            set_running_loop(None)
+            set_running_loop(previous)
+        self._ready.clear()
+        self._timers.clear()
+        self._tasks.clear()
+        self._generators.clear()
+
+
+_unclosable: list[object] = []
+"""Coroutines that refuse to be closed; kept, so that the collector does not run them."""
+
+
+def _close_task(task: RunTask) -> None:
+    if task.done():
+        return
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own switch
+    coro: Any = task.get_coro()
+    for _ in range(8):
+        try:
+            task.context.run(coro.close)
+        except BaseException:
+            # Whatever a dying coroutine raises concerns nobody.
+            pass
+        if coro.cr_frame is None:
+            return
+    _unclosable.append(coro)
+
+
+def _close_generator(generator: AsyncGenerator[Any, Any]) -> None:
+    for _ in range(8):
+        if generator.ag_frame is None:
+            return
+        closing: Any = generator.aclose()
+        try:
+            closing.send(None)
+        except BaseException:
+            # As above; StopIteration is the good case.
+            pass
+        finally:
+            closing.close()
+    _unclosable.append(generator)
+
+
+def _ignore_generator(generator: AsyncGenerator[Any, Any]) -> None:
+    del generator
+
+
+def _ignore_unraisable(unraisable: object) -> None:
+    del unraisable
+
+
+def _refuse(name: str) -> Callable[..., Any]:
+    def refused(self: RunLoop, *args: object, **kwargs: object) -> Any:
+        if self.dead:
+            raise Suspend.make()
+        file, line = agent_line()
+        raise HiddenState(
+            f"{file}:{line}: agent code called loop.{name}(), which reaches outside the run and would not be replayed. Move it into a @step: steps run on an ordinary event loop.",
+            file=file,
+            line=line,
+        )
+
+    refused.__name__ = name
+    return refused
+
+
+for _name in (
+    "run_in_executor set_default_executor getaddrinfo getnameinfo create_connection create_server create_unix_connection create_unix_server "
+    "create_datagram_endpoint connect_accepted_socket connect_read_pipe connect_write_pipe subprocess_exec subprocess_shell start_tls sendfile "
+    "add_reader remove_reader add_writer remove_writer sock_recv sock_recv_into sock_recvfrom sock_recvfrom_into sock_sendall sock_sendto "
+    "sock_connect sock_accept sock_sendfile add_signal_handler remove_signal_handler call_soon_threadsafe run_forever run_until_complete stop close "
+    "set_task_factory set_exception_handler"
+).split():
+    setattr(RunLoop, _name, _refuse(_name))
+RunLoop.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # AbstractEventLoop names none, subclasses of it may

@@ -1,0 +1,30 @@
+"""What the kernel and the worker know of an agent and of a step: values the decorators make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from perdure.rules.effect import StepRule
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    name: str
+    module: str
+    fn: Callable[..., Any]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpec:
+    name: str
+    fn: Callable[..., Any]
+    rule: StepRule
+    where: Literal["loop", "thread", "process"]
+    probe: Callable[..., Any] | None = None
+    raises: tuple[type[BaseException], ...] = ()
+    limit: str | None = None
+    module: str = ""
+    qualname: str = ""

@@ -1,0 +1,61 @@
+"""Integrity: everything that is wrong, in plain words.
+
+S1. Structure, indexes, checksums, gaps, and what the tables say about each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+import apsw
+
+from perdure.base.records import decode_record
+from perdure.errors import StoreDamaged
+from perdure.store.sqlite.rows import RUN, record_sum, run_row
+
+_JOURNAL: Final = "SELECT run, seq, sum, body FROM journal ORDER BY run, seq"
+_PROBLEMS: Final = (
+    ("SELECT DISTINCT run FROM journal WHERE run NOT IN (SELECT num FROM runs)", "records of run number {} exist, but no such run"),
+    ("SELECT DISTINCT run FROM controls WHERE run NOT IN (SELECT num FROM runs)", "requests for run number {} exist, but no such run"),
+    ("SELECT id FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT num FROM workers)", "run '{}' is held by a worker that does not exist"),
+    ("SELECT id FROM runs WHERE worker IS NOT NULL AND epoch < 1", "run '{}' is held without an epoch"),
+    (
+        "SELECT id FROM runs WHERE status IN ('completed', 'failed', 'cancelled') AND worker IS NULL AND ready_at IS NOT NULL",
+        "run '{}' has ended and is ready all the same",
+    ),
+)
+FINDINGS_MAX: Final = 1_000
+
+
+def check(db: apsw.Connection) -> list[str]:
+    found = [f"SQLite: {row[0]}" for row in cast(Any, db.execute("PRAGMA integrity_check(100)")) if row[0] != "ok"]
+    if found:
+        return found  # what the tables say is not worth reading then
+    for row in db.execute(RUN):
+        try:
+            run_row(row)
+        except StoreDamaged as exc:
+            found.append(str(exc))
+    found += _journals(db)
+    for sql, words in _PROBLEMS:
+        found += [words.format(row[0]) for row in cast(Any, db.execute(sql))]
+    return found[:FINDINGS_MAX]
+
+
+def _journals(db: apsw.Connection) -> list[str]:
+    found: list[str] = []
+    current, expected = 0, 1
+    for run, seq, stored_sum, body in cast(Any, db.execute(_JOURNAL)):
+        if run != current:
+            current, expected = run, 1
+        if seq != expected:
+            found.append(f"run number {run}: record {expected} is missing")
+        expected = seq + 1
+        if stored_sum != record_sum(run, seq, body):
+            found.append(f"run number {run}: record {seq} does not match its checksum")
+            continue
+        try:
+            decode_record(body)
+        except StoreDamaged as exc:
+            found.append(f"run number {run}: record {seq}: {exc}")
+    return found

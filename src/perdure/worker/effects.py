@@ -1,0 +1,338 @@
+"""The steps of one run: from the durable decision to the recorded outcome.
+
+J2. No effect of rule other than `read` starts before its W1, and all that led to it, is durable.
+J4. The key of a step that is not a read is a function of run and position alone.
+L2. No effect starts unless the lease is valid by a margin.
+C1. Control that is durable is honoured before any new effect: the write that marks a start is refused over newer control.
+
+A step passes through: `waiting` (decided, not yet durable) → for rules that mark their start, and for every repetition, `marked` (W1' not yet durable) →
+`running` → its outcome, or `backoff` and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, assert_never
+
+from perdure.base import codec, limits
+from perdure.base.records import Doubted, ErrorData, Executed, Started, Tried
+from perdure.errors import InDoubt, NotStorable, PayloadTooLarge
+from perdure.kernel.ask import Ask
+from perdure.kernel.failure import error_data
+from perdure.rules import backoff
+from perdure.rules.classify import Kind, classify
+from perdure.rules.effect import Doubt, Effect, Fail, Probe, Redo, Retry, StepRule, after_failure, on_recovery
+from perdure.worker import step_context
+from perdure.worker.attempt import Attempt
+
+if TYPE_CHECKING:
+    from perdure.worker.execution import Execution
+
+log = logging.getLogger("perdure.worker")
+
+PARTIAL = "partial"
+"""What a probe answers when the effect happened in part: a person decides."""
+
+
+class Effects:
+    def __init__(self, run: Execution) -> None:
+        self._run = run
+        self._services = run.services
+        self.waiting: deque[Ask] = deque()
+        self.marked: deque[tuple[int, Ask]] = deque()
+        self.running: dict[int, Attempt] = {}
+        self.backoffs: dict[int, Ask] = {}
+        self._probe_failures: dict[int, int] = {}
+        self.details: dict[int, bytes | None] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.running or self.waiting or self.marked)
+
+    def next_retry(self) -> float | None:
+        return min((ask.tried.retry_at for ask in self.backoffs.values() if ask.tried), default=None)
+
+    # Starting
+
+    def add(self, ask: Ask) -> None:
+        """A new decision. A read starts at once (J2); anything else when it is durable."""
+        if ask.is_read and self._run.free and not self._run.backlogged:
+            self._execute(ask, 1)
+        else:
+            self.waiting.append(ask)
+
+    def recover(self, ask: Ask) -> None:
+        """A decision without an outcome, left by an earlier process: its rule decides."""
+        rule = _rule(ask)
+        if ask.stop_wanted:
+            self._stopped_unknown(ask, rule) if ask.started else self._run.deliver(self._cancelled(ask))
+        elif ask.tried is not None and not ask.started and ask.resolved is None:
+            self._back_off(ask)
+        else:
+            match on_recovery(rule, ask.started):
+                case Redo():
+                    ask.attempt = max(ask.attempt, 1)
+                    self.waiting.append(ask)
+                case Probe():
+                    self._execute(ask, max(ask.attempt, 1), probing=True)
+                case Doubt(policy):
+                    self._doubt(ask, policy, "the process died between the start of this step and the record of its outcome")
+                case never:
+                    assert_never(never)
+
+    def start_durable(self) -> None:
+        """After a commit: start what is durable now."""
+        run = self._run
+        while self.waiting and run.free:
+            ask = self.waiting[0]
+            if ask.seq > run.committed_seq or not (ask.is_read or self._services.lease.valid()):
+                break
+            self.waiting.popleft()
+            if ask.position in run.activation.open:
+                self._begin(ask)
+        while self.marked and run.free:
+            seq, ask = self.marked[0]
+            if seq > run.committed_seq or not self._services.lease.valid():  # L2
+                break
+            self.marked.popleft()
+            if ask.position in run.activation.open:
+                self._execute(ask, ask.attempt)
+
+    def start_due(self, now: float) -> None:
+        """Backoffs that are over."""
+        for position, ask in list(self.backoffs.items()):
+            if ask.tried is None or ask.tried.retry_at <= now:
+                del self.backoffs[position]
+                self.waiting.append(ask)
+        self.start_durable()
+
+    def _begin(self, ask: Ask) -> None:
+        number = ask.attempt + 1
+        if ask.is_read or (number == 1 and not _rule(ask).marks_start):
+            self._execute(ask, number)
+            return
+        self._run.deliver(Started(self._run.now(), ask.position, number))
+        self.marked.append((self._run.activation.seq, ask))
+        self._run.guard_next_write()
+
+    def _execute(self, ask: Ask, number: int, *, probing: bool = False) -> None:
+        run = self._run
+        ask.attempt = number
+        assert ask.spec is not None
+        key = (
+            step_context.read_key(run.id, ask.position, run.epoch, number)
+            if ask.is_read
+            else step_context.effect_key(run.id, ask.position)  # J4
+        )
+        context = step_context.StepContext(run.id, ask.name, key, number)
+        attempt = Attempt(ask, number, context, self._services, self._settle, probing=probing)
+        if ask.position in self.details:
+            context.last_details = self.details[ask.position]
+        loop = asyncio.get_running_loop()
+        context.beat = lambda details: _quietly(loop, self._beat, attempt, details)
+        self.running[ask.position] = attempt
+        attempt.start()
+
+    def _beat(self, attempt: Attempt, details: bytes | None) -> None:
+        if not attempt.over and not self._run.dead:
+            attempt.beat()
+            self.details[attempt.ask.position] = details
+            self._run.pulse(attempt.ask.position, details)
+
+    # Outcomes
+
+    def _settle(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
+        run = self._run
+        ask = attempt.ask
+        if self.running.get(ask.position) is attempt:
+            del self.running[ask.position]
+        if run.dead:
+            return
+        try:
+            if ask.position not in run.activation.open:
+                pass  # An abandoned read.
+            elif attempt.probing:
+                self._probed(attempt, value, error)
+            elif error is None:
+                run.deliver(self._succeeded(ask, attempt.number, value))
+            else:
+                self._failed(attempt, error)
+            run.after()
+        except Exception as exc:  # noqa: BLE001  # a fault of the runtime must not be lost in a task
+            run.broken(exc)
+
+    def _succeeded(self, ask: Ask, number: int, value: Any) -> Executed:
+        try:
+            return Executed(self._run.now(), ask.position, number, codec.encode(value))
+        except (NotStorable, PayloadTooLarge) as refused:
+            # The effect has happened: the error is the step's, and it is never retried (design 1.6.8).
+            return Executed(self._run.now(), ask.position, number, error=error_data(refused, step=ask.name, position=ask.position))
+
+    def _failed(self, attempt: Attempt, error: BaseException) -> None:
+        ask, rule = attempt.ask, _rule(attempt.ask)
+        assert ask.spec is not None
+        cancelled = isinstance(error, asyncio.CancelledError)
+        if attempt.stopping and cancelled:
+            self._stopped_unknown(ask, rule)
+            return
+        kind = classify(error, ask.spec.raises)
+        wait_s = backoff.retry_after_s(error, self._run.now())
+        unknown = ask.unknown_count + (kind is Kind.UNKNOWN)
+        decision = after_failure(rule, attempt.number, kind, unknown, wait_s, self._services.world.random())
+        data = error_data(error, step=ask.name, position=ask.position)
+        match decision:
+            case Retry() if ask.stop_wanted:
+                self._run.deliver(self._cancelled(ask) if kind is Kind.UNKNOWN else self._error(ask, data))
+            case Retry(wait):
+                now = self._run.now()
+                self._run.deliver(Tried(now, ask.position, attempt.number, data, now + wait, kind is Kind.UNKNOWN))
+                ask.seq = self._run.activation.seq
+                self._back_off(ask)
+            case Fail():
+                self._run.deliver(self._error(ask, data))
+            case Probe():
+                ask.unknown_count = unknown
+                self._execute(ask, attempt.number, probing=True)
+            case Doubt(policy):
+                self._doubt(ask, policy, f"{data.type}: {data.message}" if data.message else data.type)
+            case never:
+                assert_never(never)
+
+    def _probed(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
+        """The probe has answered: no (None or False), in part, or yes, with the result."""
+        ask = attempt.ask
+        if isinstance(error, InDoubt) or (error is None and value == PARTIAL):
+            self._doubt(ask, "in_doubt", "the probe says that the effect happened in part" if error is None else str(error))
+        elif error is not None:
+            failures = self._probe_failures[ask.position] = self._probe_failures.get(ask.position, 0) + 1
+            if failures >= limits.probe_attempts_max or attempt.stopping:
+                self._doubt(ask, "in_doubt", f"the probe failed {failures} times: {error_data(error).message}")
+            else:
+                self._execute_later(ask, attempt.number, _rule(ask).backoff.wait_s(failures, self._services.world.random()))
+        elif value is None or value is False:
+            self._did_not_happen(ask)
+        else:
+            self._run.deliver(self._succeeded(ask, attempt.number, value))
+
+    def _did_not_happen(self, ask: Ask) -> None:
+        if ask.stop_wanted:
+            self._run.deliver(self._cancelled(ask))
+            return
+        data = ErrorData("NotDone", "the probe says that the effect did not happen", step=ask.name, position=ask.position)
+        now = self._run.now()
+        if ask.unknown_count > limits.unknown_outcomes_max + _rule(ask).retries:
+            self._run.deliver(self._error(ask, data))
+            return
+        wait_s = _rule(ask).backoff.wait_s(ask.unknown_count, self._services.world.random()) if ask.unknown_count else 0.0
+        self._run.deliver(Tried(now, ask.position, ask.attempt, data, now + wait_s))
+        ask.seq = self._run.activation.seq
+        self._back_off(ask)
+
+    def _execute_later(self, ask: Ask, number: int, wait_s: float) -> None:
+        def again() -> None:
+            if not self._run.dead and self._run.free and ask.position in self._run.activation.open:
+                self._execute(ask, number, probing=True)
+
+        asyncio.get_running_loop().call_later(wait_s, again)
+
+    def _back_off(self, ask: Ask) -> None:
+        self.backoffs[ask.position] = ask
+
+    def _doubt(self, ask: Ask, policy: str, why: str) -> None:
+        run = self._run
+        match policy:
+            case "assume_done":
+                run.deliver(Executed(run.now(), ask.position, ask.attempt, codec.encode(None)))
+            case "assume_failed":
+                run.deliver(self._error(ask, ErrorData("InDoubt", why, step=ask.name, position=ask.position)))
+            case _:
+                if not ask.doubted:
+                    run.deliver(Doubted(run.now(), ask.position, ask.attempt, why))
+                run.park_in_doubt(ask, why)
+
+    # Stopping
+
+    def stop(self, ask: Ask) -> None:
+        """Nobody waits for it any more (a read), or its awaiter was cancelled and is kept until the outcome is known (design 1.6.9)."""
+        attempt = self.running.get(ask.position)
+        if ask.is_read:
+            if attempt is not None:
+                del self.running[ask.position]
+                attempt.kill()
+            self._forget(ask)
+        elif attempt is not None:
+            attempt.stop()
+        elif ask.position in self._run.activation.open:
+            self._forget(ask)
+            self._run.deliver(self._cancelled(ask))
+
+    def _forget(self, ask: Ask) -> None:
+        self.backoffs.pop(ask.position, None)
+        if ask in self.waiting:
+            self.waiting.remove(ask)
+        self.marked = deque(entry for entry in self.marked if entry[1] is not ask)
+
+    def _stopped_unknown(self, ask: Ask, rule: StepRule) -> None:
+        match on_recovery(rule, started=True):
+            case Redo():
+                self._run.deliver(self._cancelled(ask))
+            case Probe():
+                self._execute(ask, ask.attempt, probing=True)
+            case Doubt(policy):
+                self._doubt(ask, policy, "it was cancelled while it ran")
+            case never:
+                assert_never(never)
+
+    def interrupt(self) -> None:
+        """A person stops the steps that run now; the agent gets an error for each."""
+        for attempt in list(self.running.values()):
+            ask = attempt.ask
+            if _rule(ask).marks_start:
+                attempt.stop()
+                continue
+            del self.running[ask.position]
+            attempt.kill()
+            self._run.deliver(self._error(ask, ErrorData("Interrupted", "a person cancelled this step", step=ask.name, position=ask.position)))
+
+    def hold_back(self) -> None:
+        """Marked starts that were not written because control came first: on record they did not start."""
+        marked, self.marked = self.marked, deque()
+        for _, ask in marked:
+            now = self._run.now()
+            data = ErrorData("HeldBack", "control came before the start", step=ask.name, position=ask.position)
+            self._run.deliver(Tried(now, ask.position, ask.attempt, data, now))
+            ask.attempt -= 1
+            ask.seq = self._run.activation.seq
+            self.waiting.appendleft(ask)
+
+    def kill_all(self) -> None:
+        for attempt in list(self.running.values()):
+            attempt.kill()
+        self.running.clear()
+
+    def _cancelled(self, ask: Ask) -> Executed:
+        return Executed(self._run.now(), ask.position, ask.attempt, cancelled=True)
+
+    def _error(self, ask: Ask, data: ErrorData) -> Executed:
+        return Executed(self._run.now(), ask.position, ask.attempt, error=data)
+
+
+def _rule(ask: Ask) -> StepRule:
+    """The rule it was decided under, with the code's other settings."""
+    assert ask.spec is not None
+    rule = ask.spec.rule
+    if rule.effect == ask.effect and rule.probe == ask.probe:
+        return rule
+    if ask.probe and ask.spec.probe is None:
+        return replace(rule, effect=Effect.ONCE, probe=False)
+    return replace(rule, effect=Effect(ask.effect), probe=ask.probe)
+
+
+def _quietly(loop: asyncio.AbstractEventLoop, fn: Any, *args: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(fn, *args)
+    except RuntimeError:
+        log.debug("a heartbeat came after the worker's loop had closed")

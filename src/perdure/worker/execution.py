@@ -1,0 +1,440 @@
+"""One run in this worker's memory: its activation, its steps, what is to be written, and how it leaves.
+
+C1. A control request is honoured before any new effect.
+J5. All that enters the run's loop goes through `deliver`.
+
+A run is `free` to start effects until it is asked to stand: paused, parked, cancelled for good, or handed back. Then what runs is finished
+and recorded, and the run is released in one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from perdure.base import codec, limits
+from perdure.base.records import Cancelled, Ended, ErrorData, Executed, Fired, Noted, Record, Resolved, Rested, decode_record, encode_record
+from perdure.base.status import ControlKind, Reason, Status
+from perdure.errors import Diverged, PerdureError, StoreDamaged
+from perdure.events.bus import RunEnded, RunLost, RunReleased
+from perdure.kernel.activation import Activation
+from perdure.kernel.ask import Ask
+from perdure.kernel.failure import error_data
+from perdure.kernel.spec import AgentSpec
+from perdure.kernel.superseded import plan_retry
+from perdure.store.contract import Claimed, ControlRow, Progress, Pulse, RunChange, RunWrite
+from perdure.worker.effects import Effects
+from perdure.worker.services import Services
+
+log = logging.getLogger("perdure.worker")
+
+
+class Execution:
+    def __init__(self, services: Services, agent: AgentSpec, claimed: Claimed) -> None:
+        row = claimed.run
+        self.services = services
+        self.row = row
+        self.id = row.id
+        self.num = row.num
+        self.epoch = row.epoch
+        self.committed_seq = row.seq
+        self.activation = Activation(row.id, agent, row.input)
+        self.effects = Effects(self)
+        self.dead = False
+        self.pending_bytes = 0
+        self._agent = agent
+        self._stand: RunChange | None = None  # how it is to be released, once nothing runs
+        self._pending: list[bytes] = []
+        self._change: RunChange | None = None
+        self._progress: Progress | None = row.progress
+        self._progress_new = False
+        self._pulses: dict[int, bytes | None] = {}
+        self._control_last = 0
+        self._controls_seen = 0
+        self._controls_waiting = 0  # consumed when the run is released
+        self._guard = False
+        self._in_flight: RunWrite | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    # Coming in
+
+    def open(self, journal: list[bytes], pulses: dict[int, bytes | None], controls: list[ControlRow]) -> None:
+        """Replay, then go on: control first, then what an earlier process left open, then the agent."""
+        self.effects.details.update(pulses)
+        try:
+            self._replay(journal, controls)
+        except Diverged as diverged:
+            self._park_diverged(diverged)
+            return
+        except StoreDamaged as damaged:
+            self._park_diverged(Diverged(str(damaged)))
+            return
+        except Exception as exc:  # noqa: BLE001  # whatever replay stumbles over must not take the worker down
+            self.broken(exc)
+            return
+        new = {id(ask) for ask in self.activation.new_asks()}
+        left = [ask for ask in self.activation.open.values() if id(ask) not in new]
+        for control in controls:
+            self.control(control)
+            if self.dead or self._change:
+                return
+        for ask in left:
+            if ask.position in self.activation.open and ask.position not in self.effects.running:
+                self.effects.recover(ask)
+        self.after()
+        self.effects.start_due(self.now())
+
+    def _replay(self, journal: list[bytes], controls: list[ControlRow]) -> None:
+        if not journal:
+            self.activation.begin(self.now(), self.services.world.seed())
+            return
+        numbered = [decode_record(data) for data in journal]
+        retry = next((row for row in controls if row.kind is ControlKind.RETRY), None)
+        if retry is not None and any(isinstance(record, Ended) for record in numbered):
+            again = plan_retry(numbered, at=self.now(), by=retry.by)
+            self._pending += [encode_record(record) for record in again]
+            numbered += again
+        self.activation.feed(numbered)
+
+    # Going on
+
+    @property
+    def free(self) -> bool:
+        """May it start effects?"""
+        return self._stand is None and self._change is None and not self.dead
+
+    @property
+    def backlogged(self) -> bool:
+        """So much is unwritten that even reads should wait for the store."""
+        return len(self._pending) > limits.batch_records_max or self.services.writer.troubled is not None
+
+    def now(self) -> float:
+        return self.services.world.now()
+
+    def deliver(self, record: Any) -> None:
+        """Write a record down and let the agent go on with it; `after` must follow."""
+        assert isinstance(record, Record)
+        self.activation.deliver(record)  # type: ignore[arg-type]  # every Record is one of AnyRecord
+
+    def after(self) -> None:
+        """Collect what the agent asks for now, hand the records to the writer, see whether the run rests or ends."""
+        if self.dead or self._change is not None:
+            return
+        activation, effects = self.activation, self.effects
+        while True:
+            records, asks, stops = activation.take()
+            self._pending += records
+            for ask in asks:
+                if ask.position in activation.open:
+                    effects.add(ask)
+            if not stops:
+                break
+            for ask in stops:
+                effects.stop(ask)
+        self._take_progress()
+        if activation.ended is not None:
+            self._finish(activation.ended)
+        elif not effects.running and (self._stand is not None or not effects.busy):
+            self._rest()
+        elif self._stand is None:
+            self._arm()
+        if self._pending or self._change is not None or self._progress_new:
+            urgent = self._change is not None or effects.waiting or effects.marked or effects.backoffs or not self._only_reads()
+            self.services.writer.add(self, urgent=bool(urgent))
+
+    def _only_reads(self) -> bool:
+        return all(attempt.ask.is_read for attempt in self.effects.running.values())
+
+    def _finish(self, ended: Ended) -> None:
+        self.effects.kill_all()
+        self._change = RunChange(
+            status=Status(ended.status), result=ended.result, error=ended.error, release=True, code=self._agent.digest
+        )
+        self._controls_seen = max(self._controls_seen, self._controls_waiting)
+
+    def _rest(self) -> None:
+        """Nothing runs: stand as asked, or wait; a short wait is spent in memory."""
+        if self._stand is not None:
+            self._release(self._stand)
+            return
+        timer = self.activation.loop.next_timer()
+        retry_at = self.effects.next_retry()
+        wake_at = min((t for t in (timer._when if timer else None, retry_at) if t is not None), default=None)
+        if wake_at is not None and wake_at - self.now() < limits.idle_stay_s:
+            self._arm()
+            return
+        waiting_on = "step" if self.effects.backoffs else "timer" if timer else None
+        if wake_at is None:
+            log.warning("run %s waits for something that nothing will bring: no step, timer or message is open", self.id)
+        self._release(RunChange(Status.WAITING, waiting_on=waiting_on, ready_at=wake_at, release=True, code=self._agent.digest))
+
+    def _release(self, change: RunChange) -> None:
+        if change.status is Status.WAITING or change.status is Status.PAUSED:
+            self.deliver(Rested(self.now(), self.activation.asked, self.activation.loop.timers_made, change.ready_at))
+        self._pending += self.activation.take()[0]
+        self._change = change
+        self._guard = True
+        self._controls_seen = max(self._controls_seen, self._controls_waiting)
+        self._disarm()
+
+    # Time
+
+    def _arm(self) -> None:
+        timer = self.activation.loop.next_timer()
+        retry_at = self.effects.next_retry() if self.effects.backoffs else None
+        if timer is None and retry_at is None:
+            return
+        wake_at = min(t for t in (timer._when if timer else None, retry_at) if t is not None)
+        if self._timer is not None:
+            if self._timer_at <= wake_at:
+                return
+            self._timer.cancel()
+        self._timer_at = wake_at
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, wake_at - self.now()), self._on_time)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if not self.free:
+            return
+        try:
+            now = self.now()
+            while (timer := self.activation.loop.next_timer()) is not None and timer._when <= now:
+                self.deliver(Fired(now, timer.number))
+                if self.activation.ended is not None:
+                    break
+            self.after()
+            if self.free:
+                self.effects.start_due(now)
+                self.after()
+        except Exception as exc:  # noqa: BLE001  # a fault of the runtime must not be lost in a callback
+            self.broken(exc)
+
+    # Writing
+
+    def guard_next_write(self) -> None:
+        """The next write is to be refused if newer control exists."""
+        self._guard = True
+
+    def pulse(self, position: int, details: bytes | None) -> None:
+        self._pulses[position] = details
+        self.services.writer.add(self, urgent=False)
+
+    def _take_progress(self) -> None:
+        said = self.activation.progress
+        if said is not None:
+            self.activation.progress = None
+            old = self._progress
+            since, since_done = (old.since, old.since_done) if old and old.since is not None else (self.now(), said[0])
+            self._progress = Progress(said[0], said[1], said[2], since, since_done)
+            self._progress_new = True
+
+    def take_write(self) -> RunWrite | None:
+        """For the writer: everything there is to write now."""
+        if self.dead or self._in_flight is not None:
+            return None
+        if not (self._pending or self._change or self._pulses or self._progress_new or self._controls_seen):
+            return None
+        self.pending_bytes = sum(map(len, self._pending))
+        self._in_flight = RunWrite(
+            num=self.num,
+            epoch=self.epoch,
+            seq=self.committed_seq + 1,
+            records=self._pending,
+            change=self._change,
+            progress=self._progress if self._progress_new else None,
+            pulses=[Pulse(position, details) for position, details in self._pulses.items()],
+            controls_seen=self._controls_seen,
+            unless_control=max(self.services.writer.mark_seen, self._control_last) if self._guard else None,
+        )
+        self._pending = []
+        self._pulses = {}
+        self._progress_new = False
+        self._controls_seen = 0
+        self._guard = False
+        return self._in_flight
+
+    def write_back(self) -> None:
+        """The write did not happen: it goes first next time."""
+        write, self._in_flight = self._in_flight, None
+        if write is None:
+            return
+        self._pending = write.records + self._pending
+        for pulse in write.pulses:
+            self._pulses.setdefault(pulse.position, pulse.details)
+        self._progress_new = self._progress_new or write.progress is not None
+        self._controls_seen = max(self._controls_seen, write.controls_seen)
+        self._guard = self._guard or write.unless_control is not None
+
+    def committed(self) -> None:
+        """The write is durable."""
+        write, self._in_flight = self._in_flight, None
+        if self.dead or write is None:
+            return
+        self.committed_seq += len(write.records)
+        if write.change is not None and write.change.release:
+            self._leave(write.change)
+            return
+        try:
+            self.effects.start_durable()
+            self.after()
+        except Exception as exc:  # noqa: BLE001  # as in Effects
+            self.broken(exc)
+        if self._pending or self._change:
+            self.services.writer.add(self, urgent=True)
+
+    def held_back(self) -> None:
+        """The write was refused because newer control exists; that control has been handed out by now."""
+        self.write_back()
+        if self.dead:
+            return
+        self._guard = False
+        if self._change is not None and self.activation.ended is None:
+            self._change = None  # It was about to rest; now it looks again.
+        if not self.free:
+            self.effects.hold_back()
+        self.after()
+        self.services.writer.add(self, urgent=True)
+
+    # Control
+
+    def control(self, row: ControlRow) -> None:
+        """A person's request (C1)."""
+        if self.dead or self.activation.ended is not None or (self._stand and self._stand.status is Status.QUEUED):
+            return
+        if row.id <= self._control_last:
+            return  # Handed out with the claim already.
+        self._control_last = row.id
+        body: Any = codec.decode(row.body)
+        match row.kind:
+            case ControlKind.PAUSE:
+                self._stand = RunChange(Status.PAUSED, release=True, code=self._agent.digest)
+                self._controls_waiting = row.id
+            case ControlKind.RESUME:
+                self._controls_seen = row.id
+                self._stand = None
+                if note := body.get("note"):
+                    self.deliver(Noted(self.now(), str(note)[: limits.note_chars_max], row.by))
+            case ControlKind.CANCEL:
+                self._controls_seen = row.id
+                self._stand = None
+                self.deliver(Cancelled(self.now(), row.by))
+            case ControlKind.TERMINATE:
+                self._terminate(row)
+            case ControlKind.RETRY:
+                self._controls_seen = row.id
+            case ControlKind.RESOLVE:
+                self._controls_seen = row.id
+                self._resolve(row, body)
+            case ControlKind.INTERRUPT:
+                self._controls_seen = row.id
+                self.effects.interrupt()
+
+    def heed(self, row: ControlRow) -> None:
+        """Control that came while the run is here."""
+        try:
+            self.control(row)
+            self.after()
+            if self.free:
+                self.effects.start_durable()
+                self.after()
+        except Exception as exc:  # noqa: BLE001  # as in Effects
+            self.broken(exc)
+        if not self.dead and (self._controls_seen or self._pending or self._change):
+            self.services.writer.add(self, urgent=True)
+
+    def _resolve(self, row: ControlRow, body: dict[str, Any]) -> None:
+        ask = self.activation.open.get(body["position"])
+        if ask is None or ask.position in self.effects.running:
+            log.warning("run %s: step %s is not in doubt any more; the answer was not used", self.id, body["position"])
+            return
+        now, verdict, result = self.now(), body["verdict"], body.get("result")
+        self.deliver(Resolved(now, ask.position, verdict, result, row.by))
+        if self._stand is not None and self._stand.reason == Reason.IN_DOUBT:
+            self._stand = None
+        match verdict:
+            case "done":
+                self.deliver(Executed(now, ask.position, ask.attempt, result))
+            case "fail":
+                message = body.get("message") or "a person said that this step failed"
+                self.deliver(Executed(now, ask.position, ask.attempt, error=ErrorData("ResolvedAsFailed", message, step=ask.name, position=ask.position)))
+            case _:
+                if ask not in self.effects.waiting:
+                    ask.seq = self.activation.seq
+                    self.effects.waiting.append(ask)
+
+    def _terminate(self, row: ControlRow) -> None:
+        self.effects.kill_all()
+        self._controls_seen = row.id
+        self._stand = None
+        self.deliver(Ended(self.now(), Status.CANCELLED, error=ErrorData("Terminated", "killed by a person; its cleanup did not run")))
+
+    def park_in_doubt(self, ask: Ask, why: str) -> None:
+        error = ErrorData("InDoubt", f"step {ask.position} {ask.name}: {why}", step=ask.name, position=ask.position)
+        if self._stand is None or self._stand.status is not Status.QUEUED:
+            self._stand = RunChange(Status.PARKED, reason=Reason.IN_DOUBT, error=error, release=True, code=self._agent.digest)
+
+    def hand_back(self) -> None:
+        """A graceful stop: what runs is finished, then the run is free for other workers."""
+        if self._change is None and not self.dead and self.activation.ended is None:
+            self._stand = RunChange(Status.QUEUED, ready_at=self.now(), release=True)
+            self.after()
+
+    # Leaving
+
+    def _park_diverged(self, diverged: Diverged) -> None:
+        log.error("%s", diverged)
+        data = codec.encode(diverged.data)
+        error = ErrorData("Diverged", str(diverged), data=data)
+        self._pending = []
+        self._change = RunChange(Status.PARKED, reason=Reason.DIVERGED, error=error, release=True, code=self._agent.digest)
+        self.activation.drop()
+        self.services.writer.add(self, urgent=True)
+
+    def broken(self, exc: Exception) -> None:
+        """The runtime or the agent's own loop failed in a way no agent can catch: the run fails, and says so."""
+        if self.dead:
+            return
+        if isinstance(exc, Diverged):
+            self.effects.kill_all()
+            self._park_diverged(exc)
+            return
+        log.error("run %s failed outside its agent's code", self.id, exc_info=exc if not isinstance(exc, PerdureError) else None)
+        self.effects.kill_all()
+        self.activation.loop.drop()
+        self.activation.fail(Ended(self.now(), Status.FAILED, error=error_data(exc)))
+        self._pending += self.activation.take()[0]
+        assert self.activation.ended is not None
+        self._finish(self.activation.ended)
+        self.services.writer.add(self, urgent=True)
+
+    def lost(self) -> None:
+        """Another worker holds the run: nothing that happened here after that counts."""
+        if not self.dead:
+            self.services.events.emit(RunLost(self.id))
+            log.warning("run %s is held by another worker now; this one stops it", self.id)
+            self.vanish()
+
+    def vanish(self) -> None:
+        """Leave memory without a word."""
+        if self.dead:
+            return
+        self.dead = True
+        self._disarm()
+        self.effects.kill_all()
+        self.activation.drop()
+        self.services.gone(self)
+
+    def _leave(self, change: RunChange) -> None:
+        self.vanish()
+        events = self.services.events
+        if change.status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
+            events.emit(RunEnded(self.id, change.status))
+        else:
+            events.emit(RunReleased(self.id, change.status, change.reason))

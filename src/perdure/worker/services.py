@@ -1,0 +1,31 @@
+"""What every execution of one worker shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perdure.base.world import World
+from perdure.events.bus import Events
+from perdure.worker.deadlines import Deadlines
+from perdure.worker.lease import Lease
+from perdure.worker.writer import Writer
+
+if TYPE_CHECKING:
+    from perdure.worker.execution import Execution
+    from perdure.worker.processes import ProcessPool
+    from perdure.worker.threads import ThreadPool
+
+
+@dataclass(slots=True)
+class Services:
+    world: World
+    events: Events
+    writer: Writer
+    lease: Lease
+    deadlines: Deadlines
+    threads: ThreadPool
+    processes: ProcessPool
+    gone: Callable[[Execution], None]
+    """An execution has left this worker's memory."""

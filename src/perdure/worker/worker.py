@@ -1,0 +1,298 @@
+"""A worker: claims runs, executes them, writes for them, and lets go of them. One duty per loop; all loops start and stop the same way.
+
+L1. Every write carries worker and epoch. A worker that was buried loses all its runs at once and comes back under a new number.
+L2. No effect starts unless the lease is valid by a margin on a monotonic clock.
+C1. Control is polled as well as hinted; polling alone is correct.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from perdure.base import limits
+from perdure.base.world import World
+from perdure.errors import LeaseLost, StoreUnavailable
+from perdure.events.bus import Event, Events, RunClaimed, RunReleased, StoreChanged, WorkerBuried
+from perdure.events.bus import LeaseLost as LeaseLostEvent
+from perdure.kernel.spec import AgentSpec
+from perdure.store.contract import Claimed, Store
+from perdure.worker import neighbours
+from perdure.worker.deadlines import Deadlines
+from perdure.worker.execution import Execution
+from perdure.worker.lease import Lease
+from perdure.worker.processes import ProcessPool
+from perdure.worker.services import Services
+from perdure.worker.threads import ThreadPool
+from perdure.worker.writer import Writer
+
+log = logging.getLogger("perdure.worker")
+
+
+class Worker:
+    """`agents` is looked at anew for every claim: what is registered later is served too."""
+
+    def __init__(
+        self,
+        store: Store,
+        world: World,
+        agents: Mapping[str, AgentSpec],
+        *,
+        events: Events | None = None,
+        lease_ttl_s: float = limits.lease_ttl_s,
+        only: str | None = None,
+        lock: asyncio.Lock | None = None,
+    ) -> None:
+        self.store = store
+        self.world = world
+        self.events = events or Events()
+        self.lock = lock or asyncio.Lock()
+        self.number = 0
+        self.running: dict[int, Execution] = {}
+        self.failure: BaseException | None = None
+        self._agents = agents
+        self._only = only
+        self._lease = Lease(world, lease_ttl_s)
+        self._name = world.name()
+        self._writer = Writer(store, self.lock, self.events, self)
+        self._deadlines = Deadlines(world.monotonic)
+        self._services = Services(
+            world=world,
+            events=self.events,
+            writer=self._writer,
+            lease=self._lease,
+            deadlines=self._deadlines,
+            threads=ThreadPool(),
+            processes=ProcessPool(),
+            gone=self._forget,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._bell = asyncio.Event()
+        self._stopping = False
+        self._next_ready: float | None = 0.0
+        self._served: dict[str, str] = {}
+        self._unsubscribe = self.events.subscribe(self._notice)
+
+    # Life
+
+    async def start(self) -> None:
+        await self._register()
+        self._writer.on_lease_lost = self._come_back
+        await self._scan_neighbours()
+        for duty in (self._writer.run, self._attend, self._renew, self._watch_neighbours):
+            self._tasks.append(self.world.spawn(self._on_duty(duty)))
+
+    async def stop(self, grace_s: float = limits.grace_s) -> None:
+        """Finish what runs, within the grace time; hand the runs back; leave."""
+        self._stopping = True
+        self._bell.set()
+        until = self.world.monotonic() + grace_s
+        for run in list(self.running.values()):
+            run.hand_back()
+        while self.running and self.failure is None and self.world.monotonic() < until:
+            await asyncio.sleep(0.005)
+        await self.leave()
+
+    async def leave(self) -> None:
+        """At once: what still runs is interrupted; its rule decides when it is taken up again."""
+        self._stopping = True
+        for run in list(self.running.values()):
+            run.vanish()
+        await self._writer.close()
+        for task in self._tasks[1:]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        self._deadlines.close()
+        self._services.threads.close()
+        self._services.processes.close()
+        self._unsubscribe()
+        try:
+            async with self.lock:
+                await self.store.retire(self.number)
+        except (LeaseLost, StoreUnavailable) as exc:
+            log.warning("the worker could not sign off: %s", exc)
+
+    async def _on_duty(self, duty: Callable[[], Awaitable[None]]) -> None:
+        """Keep one loop going: the store may be away, the lease may be lost; anything else stops the worker."""
+        while True:
+            try:
+                await duty()
+            except StoreUnavailable as exc:
+                log.error("%s: %s", duty.__name__, exc)
+                await asyncio.sleep(0.2)
+            except LeaseLost:
+                await self._come_back()
+            except Exception as exc:
+                log.exception("the worker's duty %s failed; the worker stops", duty.__name__)
+                self.failure = exc
+                self._bell.set()
+                for run in list(self.running.values()):
+                    run.vanish()
+                return
+            else:
+                return
+
+    async def _register(self) -> None:
+        self._served = self._digests()
+        sent = self._lease.sent()
+        info = neighbours.this_process(self._name, self._served, sorted({spec.module for spec in self._agents.values()}))
+        async with self.lock:
+            self.number = await self.store.register(info, ttl_s=self._lease.ttl_s)
+            await self.store.readmit(self._served)
+        self._writer.worker = self.number
+        self._lease.renewed(sent)
+        self._next_ready = 0.0
+
+    async def _come_back(self) -> None:
+        """This worker was buried (frozen too long, or the store was away). What it held is no longer its own."""
+        lost = self.number
+        if self._stopping:
+            return
+        log.error("worker %d lost its lease; its runs were taken over. It goes on under a new number", lost)
+        self.events.emit(LeaseLostEvent(lost))
+        for run in list(self.running.values()):
+            run.lost()
+        self._writer.forget_all()
+        await self._register()
+
+    def _digests(self) -> dict[str, str]:
+        return {name: spec.digest for name, spec in self._agents.items()}
+
+    # Duties
+
+    async def _attend(self) -> None:
+        """Look for control and for runs that are ready."""
+        while not self._stopping:
+            async with self.lock:
+                changed = await self.store.changed()
+            if changed:
+                self.events.emit(StoreChanged())
+                await self.mark(0)
+                self._next_ready = 0.0
+            if self._next_ready is not None and self._next_ready <= self.world.now():
+                await self._claim()
+            if self._bell.is_set():
+                self._bell.clear()
+                await asyncio.sleep(0)
+            else:
+                await _sleep_or(self._bell, limits.poll_s)
+
+    async def _claim(self) -> None:
+        room = min(limits.active_runs_max - len(self.running), limits.claim_runs_max)
+        if room <= 0 or not self._lease.valid():
+            return
+        names = list(self._agents)
+        async with self.lock:
+            claimed = await self.store.claim(self.number, names, limit=room, only=self._only)
+        for item in claimed:
+            await self.take_up(item)
+        if len(claimed) < room:
+            async with self.lock:
+                self._next_ready = await self.store.next_ready(names, only=self._only)
+
+    async def take_up(self, claimed: Claimed) -> None:
+        """Execute a run that the store says is ours."""
+        row = claimed.run
+        agent = self._agents[row.agent]
+        journal: list[bytes] = []
+        pulses: dict[int, bytes | None] = {}
+        if row.seq:
+            async with self.lock:
+                journal = await self.store.journal(row.num)
+                pulses = {position: details for position, (_, details) in (await self.store.pulses(row.num)).items()}
+        run = Execution(self._services, agent, claimed)
+        self.running[row.num] = run
+        self.events.emit(RunClaimed(row.id, row.epoch))
+        run.open(journal, pulses, claimed.controls)
+
+    async def mark(self, control_mark: int) -> None:
+        """Hand out the control rows that are new; before that, no effect starts over them (C1)."""
+        async with self.lock:
+            rows = await self.store.controls(self.number, after=self._writer.mark_seen)
+        for row in rows:
+            self._writer.mark_seen = max(self._writer.mark_seen, row.id)
+            run = self.running.get(row.run)
+            if run is not None:
+                run.heed(row)
+        self._writer.mark_seen = max(self._writer.mark_seen, control_mark)
+
+    async def _renew(self) -> None:
+        while not self._stopping:
+            await asyncio.sleep(self._lease.every_s())
+            digests = self._digests()
+            news = digests if digests != self._served else None
+            sent = self._lease.sent()
+            async with self.lock:
+                await self.store.renew(self.number, ttl_s=self._lease.ttl_s, agents=news)
+                if news is not None:
+                    await self.store.readmit(news)
+            self._served = digests
+            self._lease.renewed(sent)
+            for run in list(self.running.values()):
+                run.effects.start_durable()
+            async with self.lock:
+                await self.store.checkpoint()
+
+    async def _watch_neighbours(self) -> None:
+        while not self._stopping:
+            await asyncio.sleep(limits.dead_scan_s)
+            await self._scan_neighbours()
+
+    async def _scan_neighbours(self) -> None:
+        async with self.lock:
+            workers = await self.store.workers()
+        for worker in workers:
+            if worker.num == self.number:
+                continue
+            async with self.lock:
+                runs = await self.store.bury(worker.num, dead=neighbours.is_dead(worker))
+            if runs is not None:
+                if runs:
+                    log.warning("worker %d is gone; %d of its runs go on elsewhere", worker.num, len(runs))
+                self.events.emit(WorkerBuried(worker.num, runs))
+                self._next_ready = 0.0
+        if self._only is None:
+            modules = sorted({spec.module for spec in self._agents.values()})
+            async with self.lock:
+                await self.store.park_orphans(list(self._agents), modules)
+
+    # Bookkeeping
+
+    def _forget(self, run: Execution) -> None:
+        if self.running.get(run.num) is run:
+            del self.running[run.num]
+
+    def _notice(self, event: Event) -> None:
+        if isinstance(event, RunReleased):
+            self._next_ready = 0.0
+
+    def knock(self) -> None:
+        """Something in this process made a run ready."""
+        self._next_ready = 0.0
+        self._bell.set()
+
+    @property
+    def has_room(self) -> bool:
+        return not self._stopping and len(self.running) < limits.active_runs_max and self._lease.valid()
+
+    async def wait_idle(self, horizon_s: float) -> None:
+        """Until nothing runs here and nothing becomes ready within the horizon."""
+        while self.failure is None:
+            if not self.running:
+                async with self.lock:
+                    ready = await self.store.next_ready(list(self._agents), only=self._only)
+                if not self.running and (ready is None or ready > self.world.now() + horizon_s):
+                    return
+            await asyncio.sleep(0.01)
+        raise self.failure
+
+
+async def _sleep_or(bell: asyncio.Event, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(seconds, bell.set)
+    try:
+        await bell.wait()
+    finally:
+        timer.cancel()
