@@ -5,31 +5,34 @@
 
 from __future__ import annotations
 
-from perdure.api.agent import agent
-from perdure.api.app import Perdure
-from perdure.api.handle import Handle
-from perdure.api.run import run
-from perdure.api.step import step
-from perdure.base.codec import register
-from perdure.errors import (
-    Conflict,
-    Diverged,
-    HiddenState,
-    InDoubt,
-    NotFound,
-    NotStorable,
-    Outcome,
-    PayloadTooLarge,
-    PerdureError,
-    Permanent,
-    RunCancelled,
-    RunFailed,
-    RunParked,
-    StepError,
-    StoreUnavailable,
-    UsageError,
-)
-from perdure.rules.backoff import Backoff
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perdure.api.agent import agent
+    from perdure.api.app import Perdure
+    from perdure.api.handle import Handle
+    from perdure.api.run import run
+    from perdure.api.step import step
+    from perdure.base.codec import register
+    from perdure.errors import (
+        Conflict,
+        Diverged,
+        HiddenState,
+        InDoubt,
+        NotFound,
+        NotStorable,
+        Outcome,
+        PayloadTooLarge,
+        PerdureError,
+        Permanent,
+        RunCancelled,
+        RunFailed,
+        RunParked,
+        StepError,
+        StoreUnavailable,
+        UsageError,
+    )
+    from perdure.rules.backoff import Backoff
 
 __all__ = [
     "Backoff",
@@ -57,3 +60,22 @@ __all__ = [
     "step",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """The public names are loaded together, on first use, so that `perdure --help` does not pay for the runtime."""
+    if name not in __all__:
+        raise AttributeError(f"module 'perdure' has no attribute {name!r}")
+    from perdure import errors
+    from perdure.api import agent, app, handle, run, step
+    from perdure.base import codec
+    from perdure.rules import backoff
+
+    sources = (agent, app, handle, run, step, codec, errors, backoff)
+    found = {public: getattr(source, public) for public in __all__ for source in sources if hasattr(source, public)}
+    globals().update(found)
+    return found[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

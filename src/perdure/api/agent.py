@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -44,20 +44,26 @@ def agent(*, name: str | None = None) -> Callable[[Callable[P, Coroutine[Any, An
 def agent(fn: Callable[..., Any] | None = None, /, *, name: str | None = None, state: object = None) -> Any:
     """Declare an agent. Its code runs on a loop of its own: plain asyncio is durable there, everything else belongs in a `@step`."""
     if state is not None:
-        raise UsageError("@agent(state=…): state agents are not there yet. Write a function agent, with its state in local variables")
+        raise UsageError(
+            "@agent(state=…): state agents are not there yet. Write a function agent, with its state in local variables"
+        )
     if fn is None:
-        return lambda function: _make(function, name)
+        return functools.partial(_make, name=name)
     if not callable(fn):
         raise UsageError(f"@agent takes options by name: @agent(name=…), not {fn!r}")
-    return _make(fn, name)
+    return _make(fn, name=name)
 
 
-def _make(fn: Callable[..., Any], name: str | None) -> Agent[..., Any]:
+def _make(fn: Callable[..., Any], *, name: str | None) -> Agent[..., Any]:
     label = name or getattr(fn, "__name__", "")
     if getattr(fn, "__perdure_step__", False):
-        raise UsageError(f"{label} is a step; an agent is made of steps. Take @step away or write an agent that calls it")
-    if not asyncio.iscoroutinefunction(fn):
-        raise UsageError(f"agent {label} is not an `async def`. Plain `def` agents are not there yet: write `async def` and keep the blocking code in steps")
+        raise UsageError(
+            f"{label} is a step; an agent is made of steps. Take @step away or write an agent that calls it"
+        )
+    if not inspect.iscoroutinefunction(fn):
+        raise UsageError(
+            f"agent {label} is not an `async def`. Plain `def` agents are not there yet: write `async def` and keep the blocking code in steps"
+        )
     if not label or len(label) > limits.name_chars_max:
         raise UsageError(f"an agent needs a name of at most {limits.name_chars_max} characters: @agent(name=…)")
     codec.register_from(fn)

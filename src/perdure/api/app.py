@@ -76,7 +76,9 @@ class Perdure:
             raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close(grace_s=self._grace_s)
 
     async def close(self, *, grace_s: float = limits.grace_s) -> None:
@@ -141,7 +143,11 @@ class Perdure:
         return Handle(self, id)
 
     def list(
-        self, where: Where | dict[str, Any] | None = None, *, limit: int = limits.listing_rows_max, before: int | None = None
+        self,
+        where: Where | dict[str, Any] | None = None,
+        *,
+        limit: int = limits.listing_rows_max,
+        before: int | None = None,
     ) -> Listing:
         """The runs, newest first: `await app.list()` or `async for run in app.list()`."""
         return Listing(self, _where(where), limit, before)
@@ -161,9 +167,9 @@ class Perdure:
         async with self._lock:
             return await self._open_store().runs(where, limit=limit, before=before)
 
-    async def store_journal(self, num: int) -> list[bytes]:
+    async def store_journal(self, num: int, *, after: int = 0) -> list[bytes]:
         async with self._lock:
-            return await self._open_store().journal(num)
+            return await self._open_store().journal(num, after=after)
 
     async def store_control(self, id: str, kind: ControlKind, body: bytes, by: str) -> RunRow:
         async with self._lock:
@@ -264,9 +270,13 @@ def _checked_tags(tags: dict[str, str]) -> dict[str, str]:
 
 def _check_same(row: RunRow, new: NewRun) -> None:
     if row.agent != new.agent:
-        raise Conflict(f"run {row.id!r} is there already and belongs to agent {row.agent!r}, not {new.agent!r}. Choose another id")
+        raise Conflict(
+            f"run {row.id!r} is there already and belongs to agent {row.agent!r}, not {new.agent!r}. Choose another id"
+        )
     if row.input != new.input:
-        raise Conflict(f"run {row.id!r} is there already with other arguments. Choose another id, or use app.get({row.id!r})")
+        raise Conflict(
+            f"run {row.id!r} is there already with other arguments. Choose another id, or use app.get({row.id!r})"
+        )
 
 
 def _where(where: Where | dict[str, Any] | None) -> Where:
@@ -274,16 +284,13 @@ def _where(where: Where | dict[str, Any] | None) -> Where:
         return Where()
     if isinstance(where, Where):
         return where
-    known = {
-        "status": lambda v: {"statuses": [v] if isinstance(v, str) else list(v)},
-        "agent": lambda v: {"agents": [v] if isinstance(v, str) else list(v)},
-        "queue": lambda v: {"queue": v},
-        "tags": lambda v: {"tags": dict(v)},
-        "id_prefix": lambda v: {"id_prefix": v},
-    }
     fields: dict[str, Any] = {}
     for name, value in where.items():
-        if name not in known:
-            raise UsageError(f"list(where=…): no field {name!r}. Use {', '.join(known)}")
-        fields |= known[name](value)
+        match name:
+            case "status" | "agent":
+                fields["statuses" if name == "status" else "agents"] = [value] if isinstance(value, str) else [*value]
+            case "queue" | "tags" | "id_prefix":
+                fields[name] = value
+            case _:
+                raise UsageError(f"list(where=…): no field {name!r}. Use status, agent, queue, tags or id_prefix")
     return Where(**fields)

@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import os
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from perdure.api.views import EntryView, Status, history_view, run_view
 from perdure.base import codec, limits
@@ -14,17 +14,27 @@ from perdure.base.records import AnyRecord, Asked, Doubted, Executed, Resolved, 
 from perdure.base.status import ENDED, ControlKind
 from perdure.base.status import Status as RunStatus
 from perdure.errors import Conflict, NotFound, RunCancelled, RunFailed, RunParked, UsageError
+from perdure.base.world import World
 from perdure.store.contract import RunRow
-from perdure.worker.step_context import effect_key, read_key
+from perdure.worker.step_context import Keys
 
-if TYPE_CHECKING:
-    from perdure.api.app import Perdure
+
+class Desk(Protocol):
+    """What a handle needs of the app it comes from."""
+
+    url: str
+    world: World
+
+    async def store_run(self, id: str) -> RunRow | None: ...
+    async def store_journal(self, num: int) -> list[bytes]: ...
+    async def store_control(self, id: str, kind: ControlKind, body: bytes, by: str) -> RunRow: ...
+    async def wait_for_end(self, id: str) -> RunRow: ...
 
 
 class Handle:
     """`await handle` checks that the run exists and gives the handle itself."""
 
-    def __init__(self, app: Perdure, id: str) -> None:
+    def __init__(self, app: Desk, id: str) -> None:
         self._app = app
         self.id = id
 
@@ -50,9 +60,10 @@ class Handle:
     async def history(self) -> list[EntryView]:
         row = await self._row()
         records = await self._records(row)
+        keys = Keys(row.id)
 
         def key_of(effect: str, position: int) -> str:
-            return read_key(row.id, position, row.epoch, 1) if effect == "read" else effect_key(row.id, position)
+            return keys.read(position, row.epoch, 1) if effect == "read" else keys.effect(position)
 
         return history_view(records, key_of)
 
@@ -111,7 +122,9 @@ class Handle:
         elif retry:
             await self._control(ControlKind.RESOLVE, position=position, verdict="retry")
         else:
-            await self._control(ControlKind.RESOLVE, position=position, verdict="fail", message=fail if isinstance(fail, str) else None)
+            await self._control(
+                ControlKind.RESOLVE, position=position, verdict="fail", message=fail if isinstance(fail, str) else None
+            )
 
     async def _doubted_position(self, step: int | str) -> int:
         row = await self._row()
@@ -122,7 +135,9 @@ class Handle:
             return fits[0]
         known = ", ".join(f"{position} {name}" for position, name in doubted.items()) or "none"
         if not fits:
-            raise Conflict(f"run {self.id} has no step {step!r} in doubt (in doubt: {known}). `perdure history {self.id}` shows its steps")
+            raise Conflict(
+                f"run {self.id} has no step {step!r} in doubt (in doubt: {known}). `perdure history {self.id}` shows its steps"
+            )
         raise Conflict(f"{step!r} names {len(fits)} steps in doubt: {known}. Say which by its position")
 
     async def _control(self, kind: ControlKind, **body: Any) -> None:

@@ -53,7 +53,11 @@ class Run:
     def uuid(self) -> UUID:
         """A new UUID; the same on replay."""
         activation = _activation()
-        bits = activation.uuids.getrandbits(128) if activation is not None else random.Random(_world.seed()).getrandbits(128)
+        bits = (
+            activation.uuids.getrandbits(128)
+            if activation is not None
+            else random.Random(_world.seed()).getrandbits(128)
+        )
         return UUID(int=bits, version=4)
 
     def patched(self, name: str) -> bool:

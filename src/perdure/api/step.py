@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 from asyncio import _get_running_loop as get_running_loop
@@ -79,7 +78,7 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     that agent code gets as such; others arrive as `StepError`. `cpu=True` runs a plain function in a process of its own.
     """
     if fn is None:
-        return lambda function: _make(function, **options)
+        return functools.partial(_make, **options)
     if not callable(fn):
         raise UsageError(f"@step takes options by name: @step(effect=…), not {fn!r}")
     return _make(fn, **options)
@@ -102,9 +101,15 @@ def _make(
 ) -> Step[..., Any]:
     label = name or getattr(fn, "__name__", "")
     _check(fn, label, effect, limit)
-    is_async = asyncio.iscoroutinefunction(fn)
+    is_async = inspect.iscoroutinefunction(fn)
     if cpu and is_async:
-        raise UsageError(f"step {label}: cpu=True is for plain functions; an async one would wait in a process of its own. Make it `def`")
+        raise UsageError(
+            f"step {label}: cpu=True is for plain functions; an async one would wait in a process of its own. Make it `def`"
+        )
+    if cpu and heartbeat_timeout is not None:
+        raise UsageError(
+            f"step {label}: heartbeats do not reach the worker from a process. Use timeout=, or leave out cpu=True"
+        )
     rule = StepRule(
         effect=Effect(effect),
         probe=probe is not None,
@@ -136,7 +141,9 @@ def _check(fn: Callable[..., Any], label: str, effect: str, limit: str | None) -
     if not label or len(label) > limits.name_chars_max:
         raise UsageError(f"a step needs a name of at most {limits.name_chars_max} characters: @step(name=…)")
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
-        raise UsageError(f"step {label} is a generator. A step returns one value: collect the items in it, or make each item a step")
+        raise UsageError(
+            f"step {label} is a generator. A step returns one value: collect the items in it, or make each item a step"
+        )
     if effect not in Effect.__members__.values():
         wanted = ", ".join(repr(str(e)) for e in Effect)
         extra = " Transactional steps are not there yet." if effect == "transactional" else ""

@@ -58,7 +58,7 @@ class RunView(View):
     error: dict[str, Any] | None
     queue: str = "default"
     priority: int = 0
-    tags: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict[str, str])
     ready_at: str | None = None
 
 
@@ -79,7 +79,7 @@ class EntryView(View):
     at: str
     args: Any = None
     probe: bool = False
-    attempts: list[dict[str, Any]] = field(default_factory=list)
+    attempts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     detail: Any = None
     superseded: bool = False
 
@@ -106,7 +106,11 @@ class Status(str):
 
 
 def time_text(at: float | None) -> str | None:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if at is not None else None
+    return (
+        datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        if at is not None
+        else None
+    )
 
 
 def run_view(row: RunRow, now: float) -> RunView:
@@ -142,7 +146,13 @@ def progress_view(progress: Progress | None, now: float, *, ended: bool) -> dict
             eta_s = 0.0
         elif gone_s > 0 and made > 0:
             eta_s = round((progress.total - progress.done) * gone_s / made, 1)
-    return {"done": progress.done, "total": progress.total, "percent": percent, "eta_s": eta_s, "current": progress.current}
+    return {
+        "done": progress.done,
+        "total": progress.total,
+        "percent": percent,
+        "eta_s": eta_s,
+        "current": progress.current,
+    }
 
 
 def error_view(error: ErrorData | None) -> dict[str, Any] | None:
@@ -201,12 +211,23 @@ class _Open:
                 values |= {"state": "started", "attempt": record.attempt}
             case Tried():
                 values["attempts"].append(
-                    {"attempt": record.attempt, "error": error_view(record.error), "retry_at": time_text(record.retry_at), "at": time_text(record.at)}
+                    {
+                        "attempt": record.attempt,
+                        "error": error_view(record.error),
+                        "retry_at": time_text(record.retry_at),
+                        "at": time_text(record.at),
+                    }
                 )
                 values |= {"state": "decided", "attempt": record.attempt, "error": error_view(record.error)}
             case Executed():
                 shown = codec.show(record.result) if record.result is not None else None
-                values |= {"state": "executed", "attempt": record.attempt, "result": shown, "error": error_view(record.error), "detail": None}
+                values |= {
+                    "state": "executed",
+                    "attempt": record.attempt,
+                    "result": shown,
+                    "error": error_view(record.error),
+                    "detail": None,
+                }
                 if record.cancelled:
                     values["detail"] = "cancelled"
             case Doubted():
@@ -238,8 +259,18 @@ def history_view(records: list[AnyRecord], key_of: Any) -> list[EntryView]:
 
 
 def _plain_entry(seq: int, record: AnyRecord) -> dict[str, Any]:
-    values: dict[str, Any] = dict.fromkeys(("name", "position", "key", "effect", "attempt", "result", "error", "args", "detail"))
-    values |= {"seq": seq, "kind": _KINDS[type(record)], "state": "executed", "at": time_text(record.at), "probe": False, "attempts": [], "superseded": False}
+    values: dict[str, Any] = dict.fromkeys(
+        ("name", "position", "key", "effect", "attempt", "result", "error", "args", "detail")
+    )
+    values |= {
+        "seq": seq,
+        "kind": _KINDS[type(record)],
+        "state": "executed",
+        "at": time_text(record.at),
+        "probe": False,
+        "attempts": [],
+        "superseded": False,
+    }
     match record:
         case Begun():
             values["detail"] = {"python": record.python, "code": record.code}
@@ -255,7 +286,12 @@ def _plain_entry(seq: int, record: AnyRecord) -> dict[str, Any]:
             values["detail"] = {"by": record.by}
         case Resolved():
             shown = codec.show(record.result) if record.result is not None else None
-            values |= {"position": record.position, "name": record.verdict, "result": shown, "detail": {"by": record.by}}
+            values |= {
+                "position": record.position,
+                "name": record.verdict,
+                "result": shown,
+                "detail": {"by": record.by},
+            }
         case Retried():
             values |= {"position": record.position, "detail": {"by": record.by, "effects_kept": record.effects}}
         case Ended():

@@ -2,7 +2,7 @@
 
 `PERDURE_FAULTS="append.before_commit:nth=3:kill"` kills this process with SIGKILL when that point is reached for the third time. Actions: `kill`,
 `kill=0.01` (with that probability per pass; `seed=42` fixes it), `stop` (SIGSTOP to itself), `error` (raises `StoreUnavailable`). Several faults are separated by `;`. A name ending in `*` fits all
-points that begin so.
+points that begin so. `at=publish` counts only passes about that step.
 
 In code: `if faults.armed: faults.hit("append.before_commit")`.
 """
@@ -33,9 +33,12 @@ class _Fault:
     share: float = 1.0
     nth: int = 0
     seen: int = 0
+    at: str = ""
     draw: random.Random = field(default_factory=random.Random)
 
-    def fits(self, name: str) -> bool:
+    def fits(self, name: str, about: str) -> bool:
+        if self.at and self.at != about:
+            return False
         return name.startswith(self.pattern[:-1]) if self.pattern.endswith("*") else name == self.pattern
 
     def due(self) -> bool:
@@ -53,9 +56,9 @@ def arm(spec: str) -> None:
     armed[:] = [_parse(part) for part in spec.split(";") if part.strip()]
 
 
-def hit(name: str) -> None:
+def hit(name: str, about: str = "") -> None:
     for fault in armed:
-        if fault.fits(name) and fault.due():
+        if fault.fits(name, about) and fault.due():
             _strike(fault, name)
 
 
@@ -81,10 +84,14 @@ def _parse(part: str) -> _Fault:
                     fault.share = float(value) if value else 1.0
                 case "nth":
                     fault.nth = int(value)
+                case "at":
+                    fault.at = value
                 case "seed":
                     fault.draw = random.Random(int(value))
                 case _:
-                    raise UsageError(f"PERDURE_FAULTS: unknown word {word!r} in {part!r}. Use kill, stop, error, nth=, seed=")
+                    raise UsageError(
+                        f"PERDURE_FAULTS: unknown word {word!r} in {part!r}. Use kill, stop, error, nth=, at=, seed="
+                    )
         except ValueError as exc:
             raise UsageError(f"PERDURE_FAULTS: {word!r} needs a number") from exc
     if not fault.action:

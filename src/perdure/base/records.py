@@ -153,7 +153,20 @@ class Ended(Record, frozen=True, tag=14):
 
 
 AnyRecord: TypeAlias = (
-    Begun | Asked | Started | Tried | Executed | Doubted | Fired | Rested | Patched | Noted | Cancelled | Resolved | Retried | Ended
+    Begun
+    | Asked
+    | Started
+    | Tried
+    | Executed
+    | Doubted
+    | Fired
+    | Rested
+    | Patched
+    | Noted
+    | Cancelled
+    | Resolved
+    | Retried
+    | Ended
 )
 
 DELIVERED = (Executed, Fired, Noted, Cancelled)

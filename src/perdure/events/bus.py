@@ -103,7 +103,11 @@ class Events:
         found: asyncio.Future[_E] = asyncio.get_running_loop().create_future()
 
         def look(event: Event) -> None:
-            if isinstance(event, kind) and not found.done() and all(getattr(event, name) == value for name, value in fields.items()):
+            if (
+                isinstance(event, kind)
+                and not found.done()
+                and all(getattr(event, name) == value for name, value in fields.items())
+            ):
                 found.set_result(event)
 
         stop = self.subscribe(look)

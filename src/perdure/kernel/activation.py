@@ -39,7 +39,7 @@ from perdure.base.records import (
 )
 from perdure.errors import NotStorable, PayloadTooLarge, Suspend
 from perdure.kernel import divergence
-from perdure.kernel.ask import Ask, AskFuture
+from perdure.kernel.ask import Ask
 from perdure.kernel.failure import error_data, raise_as
 from perdure.kernel.loop import RunLoop, RunTask
 from perdure.kernel.spec import AgentSpec, StepSpec
@@ -49,7 +49,7 @@ PYTHON = ".".join(platform.python_version_tuple()[:2])
 
 
 class Activation:
-    """See the module's docstring. `feed` replays; `begin` and `deliver` go on live; `take` gives what is to be written and done."""
+    """See the module's docstring. `feed` replays; `begin` and `deliver` go on live; `out`, `new_asks` and `stops` say what is to be written and done."""
 
     def __init__(self, run_id: str, agent: AgentSpec, input_bytes: bytes) -> None:
         self.run_id = run_id
@@ -74,9 +74,9 @@ class Activation:
         self._journal: list[AnyRecord] = []
         self._numbers: dict[int, int] | None = None
         self._cursor = 0
-        self._out: list[bytes] = []
-        self._asks: list[Ask] = []
-        self._stops: list[Ask] = []
+        self.out: list[bytes] = []  # new records, encoded, in order; the worker takes them
+        self.new_asks: list[Ask] = []  # asks that are new in `out`
+        self.stops: list[Ask] = []  # asks whose outcome is not wanted any more
         self._random: random.Random | None = None
         self._uuids: random.Random | None = None
         self._seed = 0
@@ -86,7 +86,9 @@ class Activation:
     def feed(self, numbered: list[AnyRecord]) -> None:
         """Replay a journal from its first record; raises `Diverged` where the code asks for something else."""
         journal = self._journal = effective(numbered)
-        self._numbers = {id(record): number for number, record in enumerate(numbered, 1)} if journal is not numbered else None
+        self._numbers = (
+            {id(record): number for number, record in enumerate(numbered, 1)} if journal is not numbered else None
+        )
         for self._cursor, record in enumerate(journal):
             match record:
                 case Asked():
@@ -101,7 +103,7 @@ class Activation:
         self.seq = len(numbered)
         self.replaying = False
         self._journal = []
-        self._stops = []  # Nothing is running yet that could be stopped.
+        self.stops = []  # Nothing is running yet that could be stopped.
         emitted, self._emitted = self._emitted, deque()
         for item in emitted:
             self._emit(item)
@@ -123,8 +125,7 @@ class Activation:
             or ask.what != record.what
         ):
             raise divergence.changed(self, ask, record)
-        ask.effect = record.effect  # The rule it was decided under holds for its recovery.
-        ask.probe = record.probe
+        ask.recorded_as(record.effect, probe=record.probe)
         self.last_step = (record.position, record.name)
 
     # Live
@@ -143,13 +144,9 @@ class Activation:
 
     def take(self) -> tuple[list[bytes], list[Ask], list[Ask]]:
         """New records in order; asks to start; asks to stop."""
-        taken = self._out, self._asks, self._stops
-        self._out, self._asks, self._stops = [], [], []
+        taken = self.out, self.new_asks, self.stops
+        self.out, self.new_asks, self.stops = [], [], []
         return taken
-
-    def new_asks(self) -> list[Ask]:
-        """Asks that are not written yet."""
-        return self._asks
 
     def fail(self, ended: Ended) -> None:
         """End it from outside, whatever its code is doing."""
@@ -163,7 +160,7 @@ class Activation:
 
     def _write(self, record: AnyRecord) -> None:
         self.seq += 1
-        self._out.append(encode_record(record))
+        self.out.append(encode_record(record))
 
     def _emit(self, item: Ask | Patched) -> None:
         if self.replaying:
@@ -174,7 +171,7 @@ class Activation:
             return
         self._write(Asked(self.loop.now, item.position, item.what, item.name, item.effect, item.args, item.probe))
         item.seq = self.seq
-        self._asks.append(item)
+        self.new_asks.append(item)
 
     # What a record does, live and on replay
 
@@ -333,9 +330,7 @@ class Activation:
 
     def ask(self, what: str, name: str, effect: str, args: bytes, spec: StepSpec | None) -> Ask:
         self.asked += 1
-        ask = Ask(self.asked, what, name, effect, args, spec)
-        ask.future = AskFuture(self, ask)
-        ask.task = asyncio.current_task(self.loop)
+        ask = Ask(self, self.asked, what, name, effect, args, spec, asyncio.current_task(self.loop))
         self.open[ask.position] = ask
         self._emit(ask)
         return ask
@@ -343,12 +338,12 @@ class Activation:
     def abandon(self, ask: Ask) -> None:
         """A read nobody waits for any more: its outcome will not be recorded."""
         if self.open.pop(ask.position, None) is not None and not self.loop.dead:
-            self._stops.append(ask)
+            self.stops.append(ask)
 
     def want_stop(self, ask: Ask) -> None:
         if not ask.stop_wanted:
             ask.stop_wanted = True
-            self._stops.append(ask)
+            self.stops.append(ask)
         ask.stop_level = ask.task.cancelling() if ask.task is not None else 0
 
     def patched(self, name: str) -> bool:

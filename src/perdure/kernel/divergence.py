@@ -2,41 +2,68 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from perdure.base import codec
 from perdure.base.records import AnyRecord, Asked, Fired, Patched, Rested
 from perdure.errors import Diverged, PerdureError
 from perdure.kernel.ask import Ask
+from perdure.kernel.loop import RunLoop
 from perdure.kernel.source import waiting_line
+from perdure.kernel.spec import AgentSpec
 
-if TYPE_CHECKING:
-    from perdure.kernel.activation import Activation
+
+class Replayed(Protocol):
+    """What is said of the activation that diverged."""
+
+    run_id: str
+    agent: AgentSpec
+    loop: RunLoop
+    asked: int
+    last_step: tuple[int, str] | None
+
+    def main_coro(self) -> Any: ...
+
 
 _VALUE_CHARS_MAX = 120
 
 
-def changed(run: Activation, ask: Ask | Patched, record: Asked) -> Diverged:
+def changed(run: Replayed, ask: Ask | Patched, record: Asked) -> Diverged:
     return _diverged(run, _recorded(record), _asked(ask), _line_of(run, ask))
 
 
-def added(run: Activation, ask: Ask | Patched, record: AnyRecord) -> Diverged:
-    return _diverged(run, {"name": None, "what": f"nothing more before its {type(record).__name__} record"}, _asked(ask), _line_of(run, ask))
+def added(run: Replayed, ask: Ask | Patched, record: AnyRecord) -> Diverged:
+    return _diverged(
+        run,
+        {"name": None, "what": f"nothing more before its {type(record).__name__} record"},
+        _asked(ask),
+        _line_of(run, ask),
+    )
 
 
-def removed(run: Activation, record: Asked) -> Diverged:
+def removed(run: Replayed, record: Asked) -> Diverged:
     return _diverged(run, _recorded(record), {"name": None, "what": "nothing here"}, _main_line(run))
 
 
-def not_open(run: Activation, position: int, record: AnyRecord) -> Diverged:
-    return _diverged(run, {"name": None, "what": f"{type(record).__name__} of step {position}"}, {"name": None, "what": f"nobody waits for step {position}"}, _main_line(run))
+def not_open(run: Replayed, position: int, record: AnyRecord) -> Diverged:
+    return _diverged(
+        run,
+        {"name": None, "what": f"{type(record).__name__} of step {position}"},
+        {"name": None, "what": f"nobody waits for step {position}"},
+        _main_line(run),
+    )
 
 
-def no_timer(run: Activation, record: Fired) -> Diverged:
-    return _diverged(run, {"name": "timer", "what": f"timer {record.timer} fired"}, {"name": None, "what": "no such timer"}, _main_line(run))
+def no_timer(run: Replayed, record: Fired) -> Diverged:
+    return _diverged(
+        run,
+        {"name": "timer", "what": f"timer {record.timer} fired"},
+        {"name": None, "what": "no such timer"},
+        _main_line(run),
+    )
 
 
-def rested(run: Activation, record: Rested) -> Diverged:
+def rested(run: Replayed, record: Rested) -> Diverged:
     return _diverged(
         run,
         {"name": None, "what": f"it waited here, after {record.asked} steps and {record.timers} timers"},
@@ -45,7 +72,7 @@ def rested(run: Activation, record: Rested) -> Diverged:
     )
 
 
-def _diverged(run: Activation, recorded: dict[str, Any], asked: dict[str, Any], line: tuple[str, int]) -> Diverged:
+def _diverged(run: Replayed, recorded: dict[str, Any], asked: dict[str, Any], line: tuple[str, int]) -> Diverged:
     file, number = line
     last = run.last_step
     common = f"step {last[0]} {last[1]}" if last else "the start"
@@ -55,7 +82,7 @@ def _diverged(run: Activation, recorded: dict[str, Any], asked: dict[str, Any], 
             f"the code at {file}:{number} does not do what run {run.run_id} has recorded; nothing was executed",
             f"  last common step: {common}",
             *(f"  {row}" for row in rows),
-            "  Put the old code back, or keep both ways with `if run.patched(\"name\"):`; the run then goes on by itself, or by `perdure resume`.",
+            '  Put the old code back, or keep both ways with `if run.patched("name"):`; the run then goes on by itself, or by `perdure resume`.',
         ]
     )
     data = {
@@ -99,13 +126,13 @@ def _show_args(data: bytes) -> str:
     return shown if len(shown) <= _VALUE_CHARS_MAX else shown[: _VALUE_CHARS_MAX - 1] + "…"
 
 
-def _line_of(run: Activation, ask: Ask | Patched) -> tuple[str, int]:
+def _line_of(run: Replayed, ask: Ask | Patched) -> tuple[str, int]:
     if isinstance(ask, Ask) and ask.task is not None:
         return waiting_line(ask.task.get_coro())
     return _main_line(run)
 
 
-def _main_line(run: Activation) -> tuple[str, int]:
+def _main_line(run: Replayed) -> tuple[str, int]:
     file, line = waiting_line(run.main_coro())
     if line:
         return file, line

@@ -5,14 +5,20 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
+import msgspec
+
 from perdure.base import codec, limits
 from perdure.base.records import ErrorData
 from perdure.errors import NotStorable, PayloadTooLarge, StepError, StoreDamaged
+from perdure.rules.step_endings import ChildError
 
 
 def error_data(exc: BaseException, *, step: str = "", position: int = 0) -> ErrorData:
     if isinstance(exc, StepError):
         step, position = step or exc.step, position or exc.position
+    if isinstance(exc, ChildError):
+        # It was made where the exception was.
+        return msgspec.structs.replace(exc.error, step=step, position=position)
     text = "".join(traceback.format_exception(exc, limit=-24))
     data = getattr(exc, "data", None)
     return ErrorData(

@@ -21,10 +21,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import Any
+from zlib import crc32
 
 from perdure.base import limits
 from perdure.errors import HiddenState, PerdureError, Suspend
 from perdure.kernel import guard, order
+from perdure.kernel.leaving import close_all, ignore_generator
 from perdure.kernel.source import agent_line
 
 log = logging.getLogger("perdure.agent")
@@ -53,7 +55,9 @@ class _Handle:
 class _Timer(_Handle):
     __slots__ = ("_when", "number")
 
-    def __init__(self, when: float, number: int, callback: Callable[..., Any], args: tuple[Any, ...], context: Context) -> None:
+    def __init__(
+        self, when: float, number: int, callback: Callable[..., Any], args: tuple[Any, ...], context: Context
+    ) -> None:
         super().__init__(callback, args, context)
         self._when = when
         self.number = number
@@ -68,6 +72,8 @@ class _Timer(_Handle):
 class RunFuture(asyncio.Future[Any]):
     """A future that hashes by its number in the run, not by its address."""
 
+    __slots__ = ("number",)
+
     def __init__(self, loop: RunLoop) -> None:
         self.number = loop.take_number()
         super().__init__(loop=loop)
@@ -79,10 +85,12 @@ class RunFuture(asyncio.Future[Any]):
 class RunTask(asyncio.Task[Any]):
     """A task that hashes by its number in the run, and knows its context."""
 
+    __slots__ = ("context", "number")
+
     def __init__(self, coro: Coroutine[Any, Any, Any], loop: RunLoop, name: str | None, context: Context) -> None:
         self.number = loop.take_number()
         self.context = context
-        super().__init__(coro, loop=loop, name=name or f"task-{self.number}", context=context)
+        super().__init__(coro, loop=loop, name=name or f"task-{self.number - loop.first_number}", context=context)
 
     def __hash__(self) -> int:
         return self.number
@@ -96,12 +104,13 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.now = 0.0
         self.dead = False
         self.timers_made = 0
-        self._numbers = 0
+        # asyncio keeps the tasks of all loops in one set: starting from 1 in every run, they would all collide there.
+        self.first_number = self._numbers = crc32(owner.run_id.encode())
         self._ready: deque[_Handle] = deque()
         self._timers: list[_Timer] = []
         self._tasks: list[RunTask] = []
         self._tasks_before_sweep = 64
-        self._generators: list[AsyncGenerator[Any, Any]] = []
+        self._generators: list[Any] = []
 
     # What the worker's side calls
 
@@ -109,16 +118,14 @@ class RunLoop(asyncio.AbstractEventLoop):
         """Run until quiet. The one place where agent code executes."""
         previous = get_running_loop()
         hooks = sys.get_asyncgen_hooks()
-        set_running_loop(None)
         set_running_loop(self)
-        sys.set_asyncgen_hooks(firstiter=self._keep_generator, finalizer=_ignore_generator)
+        sys.set_asyncgen_hooks(firstiter=self._keep_generator, finalizer=ignore_generator)
         guard.enter()
         try:
             self._run_ready()
         finally:
             guard.leave()
             sys.set_asyncgen_hooks(*hooks)
-            set_running_loop(None)
             set_running_loop(previous)
         if len(self._tasks) > self._tasks_before_sweep:
             self._sweep_tasks()
@@ -134,11 +141,17 @@ class RunLoop(asyncio.AbstractEventLoop):
                 handle.context.run(handle.callback, *handle.args)
             except (SystemExit, KeyboardInterrupt, Suspend):
                 pass  # The task it came from holds it; the run ends with it.
-            except Exception as exc:
+            except BaseException as exc:  # a callback may let a CancelledError out, as on any loop
                 self.call_exception_handler({"message": "callback failed", "exception": exc})
             budget -= 1
             if not budget:
-                raise PerdureError("agent code went on for too long without waiting for anything: is there a loop around asyncio.sleep(0)?")
+                raise PerdureError(
+                    "agent code went on for too long without waiting for anything: is there a loop around asyncio.sleep(0)?"
+                )
+
+    @property
+    def has_timers(self) -> bool:
+        return bool(self._timers)
 
     def next_timer(self) -> _Timer | None:
         timers = self._timers
@@ -167,7 +180,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._sweep_tasks()
         return list(self._tasks)
 
-    def take_generators(self) -> list[AsyncGenerator[Any, Any]]:
+    def take_generators(self) -> list[Any]:
         taken, self._generators = self._generators, []
         return taken
 
@@ -212,7 +225,9 @@ class RunLoop(asyncio.AbstractEventLoop):
         heapq.heappush(self._timers, timer)
         return timer
 
-    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> _Handle:  # type: ignore[override]  # a leaner handle
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> _Handle:  # type: ignore[override]  # a leaner handle
         return self.call_at(self.now + delay, callback, *args, context=context)
 
     def create_future(self) -> RunFuture:
@@ -220,7 +235,9 @@ class RunLoop(asyncio.AbstractEventLoop):
             raise Suspend.make()
         return RunFuture(self)
 
-    def create_task(self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None) -> RunTask:  # type: ignore[override]  # always our own task
+    def create_task(
+        self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
+    ) -> RunTask:  # type: ignore[override]  # always our own task
         if self.dead:
             coro.close()
             raise Suspend.make()
@@ -232,7 +249,12 @@ class RunLoop(asyncio.AbstractEventLoop):
         if self.dead or self.owner.replaying:
             return
         exc = context.get("exception")
-        log.error("run %s: %s", self.owner.run_id, context.get("message"), exc_info=exc if isinstance(exc, BaseException) else None)
+        log.error(
+            "run %s: %s",
+            self.owner.run_id,
+            context.get("message"),
+            exc_info=exc if isinstance(exc, BaseException) else None,
+        )
 
     def is_running(self) -> bool:
         return get_running_loop() is self
@@ -259,70 +281,17 @@ class RunLoop(asyncio.AbstractEventLoop):
             return
         self.dead = True
         previous = get_running_loop()
-        hooks = sys.get_asyncgen_hooks()
-        set_running_loop(None)
         set_running_loop(self)
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=_ignore_generator)
-        unraisable, sys.unraisablehook = sys.unraisablehook, _ignore_unraisable
         guard.enter()
         try:
-            for task in self._tasks:
-                _close_task(task)
-            for generator in self._generators:
-                _close_generator(generator)
+            close_all(self._tasks, self._generators)
         finally:
             guard.leave()
-            sys.unraisablehook = unraisable
-            sys.set_asyncgen_hooks(*hooks)
-            set_running_loop(None)
             set_running_loop(previous)
         self._ready.clear()
         self._timers.clear()
         self._tasks.clear()
         self._generators.clear()
-
-
-_unclosable: list[object] = []
-"""Coroutines that refuse to be closed; kept, so that the collector does not run them."""
-
-
-def _close_task(task: RunTask) -> None:
-    if task.done():
-        return
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own switch
-    coro: Any = task.get_coro()
-    for _ in range(8):
-        try:
-            task.context.run(coro.close)
-        except BaseException:
-            # Whatever a dying coroutine raises concerns nobody.
-            pass
-        if coro.cr_frame is None:
-            return
-    _unclosable.append(coro)
-
-
-def _close_generator(generator: AsyncGenerator[Any, Any]) -> None:
-    for _ in range(8):
-        if generator.ag_frame is None:
-            return
-        closing: Any = generator.aclose()
-        try:
-            closing.send(None)
-        except BaseException:
-            # As above; StopIteration is the good case.
-            pass
-        finally:
-            closing.close()
-    _unclosable.append(generator)
-
-
-def _ignore_generator(generator: AsyncGenerator[Any, Any]) -> None:
-    del generator
-
-
-def _ignore_unraisable(unraisable: object) -> None:
-    del unraisable
 
 
 def _refuse(name: str) -> Callable[..., Any]:

@@ -35,8 +35,14 @@ def plan_retry(numbered: list[AnyRecord], *, at: float, by: str) -> list[AnyReco
     answered_before = {record.position for record in before if isinstance(record, Executed)}
     open_positions = asked_before - answered_before
     outcomes = [record for record in after if isinstance(record, Executed)]
-    reopened = [record.position for record in outcomes if record.position in open_positions and record.error is not None]
-    effects = [record.position for record in outcomes if record.position not in asked_before and record.error is None and not record.cancelled]
+    reopened = [
+        record.position for record in outcomes if record.position in open_positions and record.error is not None
+    ]
+    effects = [
+        record.position
+        for record in outcomes
+        if record.position not in asked_before and record.error is None and not record.cancelled
+    ]
     positions = max((record.position for record in numbered if isinstance(record, Asked)), default=0)
     retried = Retried(at, ended.error.position if ended.error else 0, first, reopened, effects, positions, by)
     again: list[AnyRecord] = []

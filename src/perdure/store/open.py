@@ -5,7 +5,7 @@ A store's driver is imported when it is asked for, not before.
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -29,15 +29,22 @@ def _path(url: str) -> str:
     path = url
     if mark:
         if scheme in _POSTGRES:
-            raise UsageError(f"{scheme}:// is not there yet: this version of perdure stores in SQLite files only. Try sqlite:///perdure.db")
+            raise UsageError(
+                f"{scheme}:// is not there yet: this version of perdure stores in SQLite files only. Try sqlite:///perdure.db"
+            )
         if scheme != _SQLITE:
-            raise UsageError(f"{url!r}: unknown kind of store {scheme!r}. Use a path, such as perdure.db, or sqlite:///path")
+            raise UsageError(
+                f"{url!r}: unknown kind of store {scheme!r}. Use a path, such as perdure.db, or sqlite:///path"
+            )
         path = _sqlite_path(url, rest)
     if path in ("", ":memory:") or path.startswith("file:"):
         raise UsageError(f"{url!r}: the store must be a file, because runs are to survive this process. Try perdure.db")
     if "\0" in path:
         raise UsageError(f"{url!r}: a path cannot contain a NUL character")
-    return os.path.abspath(os.path.expanduser(path))  # agent code may change the folder later
+    try:
+        return str(Path(path).expanduser().absolute())  # absolute: agent code may change the current folder later
+    except RuntimeError as exc:
+        raise UsageError(f"{url!r}: there is no such home folder. Write the path out") from exc
 
 
 def _sqlite_path(url: str, rest: str) -> str:
@@ -47,5 +54,7 @@ def _sqlite_path(url: str, rest: str) -> str:
         raise UsageError(f"{url!r}: write sqlite:///relative/path or sqlite:////absolute/path")
     parts = urlsplit(url)
     if parts.query or parts.fragment:
-        raise UsageError(f"{url!r}: a store's URL takes no options. Remove everything from {'?' if parts.query else '#'} on")
+        raise UsageError(
+            f"{url!r}: a store's URL takes no options. Remove everything from {'?' if parts.query else '#'} on"
+        )
     return unquote(rest[1:])

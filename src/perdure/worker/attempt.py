@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perdure.base import codec
-from perdure.errors import StoreDamaged
 from perdure.kernel.ask import Ask
+from perdure.kernel.spec import StepSpec
 from perdure.worker import step_context
+from perdure.worker.services import Services
 from perdure.worker.step_context import StepContext
+from perdure.worker.threads import StepFuture
 
-if TYPE_CHECKING:
-    from perdure.worker.services import Services
+_NEVER = float("inf")
 
 
 class StepTimeout(TimeoutError):
@@ -30,50 +32,85 @@ class StepStalled(StepTimeout):
 
 
 class Attempt:
-    __slots__ = ("_beat_limit_s", "_services", "_settle", "ask", "context", "deadline", "hard_deadline", "number", "over", "probing", "stopping", "task")
+    __slots__ = (
+        "_beat_limit_s",
+        "_begun",
+        "_job",
+        "_services",
+        "_settle",
+        "ask",
+        "context",
+        "deadline",
+        "hard_deadline",
+        "number",
+        "over",
+        "probing",
+        "spec",
+        "stopping",
+        "task",
+    )
 
     def __init__(
-        self, ask: Ask, number: int, context: StepContext, services: Services, settle: Callable[[Attempt, Any, BaseException | None], None], *, probing: bool
+        self,
+        ask: Ask,
+        spec: StepSpec,
+        context: StepContext,
+        services: Services,
+        settle: Callable[[Attempt, Any, BaseException | None], None],
+        *,
+        probing: bool,
     ) -> None:
         self.ask = ask
-        self.number = number
+        self.spec = spec
+        self.number = context.attempt
         self.context = context
         self.over = False
         self.probing = probing
         self.stopping = False
+        self.task: asyncio.Task[None] | None = None
         self._services = services
         self._settle = settle
-        self.task: asyncio.Task[None] | None = None
-        assert ask.spec is not None
-        rule = ask.spec.rule
-        self._beat_limit_s = rule.heartbeat_timeout_s
-        now = services.world.monotonic()
-        self.hard_deadline = now + rule.timeout_s if rule.timeout_s is not None else float("inf")
-        self.deadline = min(self.hard_deadline, now + self._beat_limit_s if self._beat_limit_s else float("inf"))
+        self._begun = spec.where == "loop"
+        self._job: StepFuture[Any] | None = None
+        self._beat_limit_s = spec.rule.heartbeat_timeout_s
+        self._set_deadlines()
+
+    def _set_deadlines(self) -> None:
+        rule = self.spec.rule
+        now = self._services.world.monotonic()
+        self.hard_deadline = self.deadline = _NEVER if rule.timeout_s is None else now + rule.timeout_s
+        if self._beat_limit_s is not None:
+            self.deadline = min(self.hard_deadline, now + self._beat_limit_s)
 
     def start(self) -> None:
-        if self.deadline != float("inf"):
+        if self.deadline != _NEVER:
             self._services.deadlines.watch(self)
         self.task = self._services.world.spawn(self._run())
 
     def beat(self) -> None:
         """A heartbeat came: the stall limit starts anew, the timeout does not."""
-        if self._beat_limit_s:
+        if self._beat_limit_s is not None:
             self.deadline = min(self.hard_deadline, self._services.world.monotonic() + self._beat_limit_s)
 
     def expire(self, now: float) -> None:
-        if now >= self.hard_deadline:
-            rule_s = self.ask.spec.rule.timeout_s if self.ask.spec else None
-            self._end(None, StepTimeout(f"step {self.ask.name} took longer than {rule_s:g} s"))
-        else:
-            self._end(None, StepStalled(f"step {self.ask.name} sent no heartbeat for {self._beat_limit_s:g} s"))
+        if not self._begun and not (self._job is not None and self._job.started):
+            # It still queues for a thread or a process: nothing has happened, its time has not begun.
+            self._set_deadlines()
+            self._services.deadlines.watch(self)
+            return
+        name, rule = self.ask.name, self.spec.rule
+        late = (
+            StepTimeout(f"step {name} took longer than {rule.timeout_s:g} s")
+            if now >= self.hard_deadline
+            else StepStalled(f"step {name} sent no heartbeat for {self._beat_limit_s:g} s")
+        )
+        self._end(None, late)
         self.kill()
 
     def stop(self) -> None:
-        """Nobody waits any more. Code on the loop is cancelled; a thread runs to its end, a process is killed."""
+        """Nobody waits any more. Code on the loop is cancelled, a process is killed; a thread runs to its end."""
         self.stopping = True
-        spec = self.ask.spec
-        if self.task is not None and spec is not None and spec.where != "thread":
+        if self.task is not None and (self.spec.where != "thread" or (self._job is not None and not self._job.started)):
             self.task.cancel()
 
     def kill(self) -> None:
@@ -83,36 +120,37 @@ class Attempt:
             self.task.cancel()
 
     async def _run(self) -> None:
-        value, error = None, None
         step_context.current.set(self.context)
         try:
-            value = await self._call()
+            if self._begun and not self.probing:
+                args, kwargs = codec.decode(self.ask.args)
+                value = await self.spec.fn(*args, **kwargs)
+            else:
+                value = await self._elsewhere()
         except BaseException as exc:  # noqa: BLE001  # the step's outcome, whatever it is
-            error = exc
-        self._end(value, error)
+            self._end(None, exc)
+        else:
+            self._end(value, None)
 
-    async def _call(self) -> Any:
-        spec = self.ask.spec
-        assert spec is not None
-        if spec.where == "loop" and not self.probing:
-            args, kwargs = self._arguments()
-            return await spec.fn(*args, **kwargs)
+    async def _elsewhere(self) -> Any:
+        spec = self.spec
         if spec.where == "process" and not self.probing:
-            data = await self._services.processes.run(spec.module, spec.qualname, self.ask.args, self.context.info())
+            data = await self._services.processes.run(
+                spec.module, spec.qualname, self.ask.args, self.context.info(), on_start=self._note_begun
+            )
             return codec.decode(data)
-        args, kwargs = self._arguments()
         fn = spec.probe if self.probing else spec.fn
         assert fn is not None
-        if asyncio.iscoroutinefunction(fn):
+        args, kwargs = codec.decode(self.ask.args)
+        if inspect.iscoroutinefunction(fn):
+            self._begun = True
             return await fn(*args, **kwargs)
-        return await self._services.threads.run(functools.partial(fn, *args, **kwargs), copy_context())
+        self._job = self._services.threads.run(functools.partial(fn, *args, **kwargs), copy_context())
+        return await self._job
 
-    def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        decoded: Any = codec.decode(self.ask.args)
-        if not isinstance(decoded, list):
-            raise StoreDamaged(f"the arguments of step {self.ask.position} cannot be read")
-        args, kwargs = decoded
-        return args, kwargs
+    def _note_begun(self) -> None:
+        self._begun = True
+        self._set_deadlines()
 
     def _end(self, value: Any, error: BaseException | None) -> None:
         if not self.over:

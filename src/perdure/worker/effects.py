@@ -12,34 +12,64 @@ A step passes through: `waiting` (decided, not yet durable) → for rules that m
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, Protocol, assert_never
 
-from perdure.base import codec, limits
-from perdure.base.records import Doubted, ErrorData, Executed, Started, Tried
+from perdure.base import codec, faults, limits
+from perdure.base.records import AnyRecord, Doubted, ErrorData, Executed, Started, Tried
 from perdure.errors import InDoubt, NotStorable, PayloadTooLarge
+from perdure.kernel.activation import Activation
 from perdure.kernel.ask import Ask
 from perdure.kernel.failure import error_data
 from perdure.rules import backoff
 from perdure.rules.classify import Kind, classify
 from perdure.rules.effect import Doubt, Effect, Fail, Probe, Redo, Retry, StepRule, after_failure, on_recovery
-from perdure.worker import step_context
 from perdure.worker.attempt import Attempt
-
-if TYPE_CHECKING:
-    from perdure.worker.execution import Execution
+from perdure.worker.services import Services
+from perdure.worker.step_context import Keys, StepContext
 
 log = logging.getLogger("perdure.worker")
+
+_DECIDED = faults.point("step.decided", "a step was asked for, nothing of that is written")
+_DURABLE = faults.point("step.durable", "its decision is durable, nothing has begun")
+_STARTED = faults.point("step.started", "its start is durable, nothing has begun")
+_SETTLED = faults.point("step.settled", "its outcome is known in memory, nothing of that is written")
 
 PARTIAL = "partial"
 """What a probe answers when the effect happened in part: a person decides."""
 
 
+class Host(Protocol):
+    """What the steps need of the run they belong to."""
+
+    id: str
+    epoch: int
+    services: Services
+    activation: Activation
+    committed_seq: int
+    dead: bool
+
+    @property
+    def free(self) -> bool: ...
+    @property
+    def backlogged(self) -> bool: ...
+    def now(self) -> float: ...
+    def deliver(self, record: AnyRecord) -> None: ...
+    def after(self) -> None: ...
+    def broken(self, exc: Exception) -> None: ...
+    def hurry(self) -> None: ...
+    def guard_next_write(self) -> None: ...
+    def pulse(self, position: int, details: bytes | None) -> None: ...
+    def park_in_doubt(self, ask: Ask, why: str) -> None: ...
+
+
 class Effects:
-    def __init__(self, run: Execution) -> None:
+    def __init__(self, run: Host) -> None:
         self._run = run
+        self._keys = Keys(run.id)
         self._services = run.services
         self.waiting: deque[Ask] = deque()
         self.marked: deque[tuple[int, Ask]] = deque()
@@ -59,6 +89,8 @@ class Effects:
 
     def add(self, ask: Ask) -> None:
         """A new decision. A read starts at once (J2); anything else when it is durable."""
+        if faults.armed:
+            faults.hit(_DECIDED, ask.name)
         if ask.is_read and self._run.free and not self._run.backlogged:
             self._execute(ask, 1)
         else:
@@ -79,8 +111,10 @@ class Effects:
                 case Probe():
                     self._execute(ask, max(ask.attempt, 1), probing=True)
                 case Doubt(policy):
-                    self._doubt(ask, policy, "the process died between the start of this step and the record of its outcome")
-                case never:
+                    self._doubt(
+                        ask, policy, "the process died between the start of this step and the record of its outcome"
+                    )
+                case never:  # pyright: ignore[reportUnnecessaryComparison]  # exhaustive today, checked when a decision is added
                     assert_never(never)
 
     def start_durable(self) -> None:
@@ -92,6 +126,8 @@ class Effects:
                 break
             self.waiting.popleft()
             if ask.position in run.activation.open:
+                if faults.armed:
+                    faults.hit(_DURABLE, ask.name)
                 self._begin(ask)
         while self.marked and run.free:
             seq, ask = self.marked[0]
@@ -99,6 +135,8 @@ class Effects:
                 break
             self.marked.popleft()
             if ask.position in run.activation.open:
+                if faults.armed:
+                    faults.hit(_STARTED, ask.name)
                 self._execute(ask, ask.attempt)
 
     def start_due(self, now: float) -> None:
@@ -119,21 +157,14 @@ class Effects:
         self._run.guard_next_write()
 
     def _execute(self, ask: Ask, number: int, *, probing: bool = False) -> None:
-        run = self._run
+        run, spec, position = self._run, ask.spec, ask.position
+        assert spec is not None
         ask.attempt = number
-        assert ask.spec is not None
-        key = (
-            step_context.read_key(run.id, ask.position, run.epoch, number)
-            if ask.is_read
-            else step_context.effect_key(run.id, ask.position)  # J4
-        )
-        context = step_context.StepContext(run.id, ask.name, key, number)
-        attempt = Attempt(ask, number, context, self._services, self._settle, probing=probing)
-        if ask.position in self.details:
-            context.last_details = self.details[ask.position]
-        loop = asyncio.get_running_loop()
-        context.beat = lambda details: _quietly(loop, self._beat, attempt, details)
-        self.running[ask.position] = attempt
+        key = self._keys.read(position, run.epoch, number) if ask.is_read else self._keys.effect(position)  # J4
+        context = StepContext(run.id, ask.name, key, number, self.details.get(position))
+        attempt = Attempt(ask, spec, context, self._services, self._settle, probing=probing)
+        context.beat = functools.partial(_quietly, asyncio.get_running_loop(), self._beat, attempt)
+        self.running[position] = attempt
         attempt.start()
 
     def _beat(self, attempt: Attempt, details: bytes | None) -> None:
@@ -151,15 +182,18 @@ class Effects:
             del self.running[ask.position]
         if run.dead:
             return
+        if faults.armed:
+            faults.hit(_SETTLED, ask.name)
         try:
-            if ask.position not in run.activation.open:
-                pass  # An abandoned read.
-            elif attempt.probing:
-                self._probed(attempt, value, error)
-            elif error is None:
-                run.deliver(self._succeeded(ask, attempt.number, value))
-            else:
-                self._failed(attempt, error)
+            if ask.position in run.activation.open:  # else: an abandoned read
+                if not ask.is_read:
+                    run.hurry()
+                if attempt.probing:
+                    self._probed(attempt, value, error)
+                elif error is None:
+                    run.deliver(self._succeeded(ask, attempt.number, value))
+                else:
+                    self._failed(attempt, error)
             run.after()
         except Exception as exc:  # noqa: BLE001  # a fault of the runtime must not be lost in a task
             run.broken(exc)
@@ -169,7 +203,9 @@ class Effects:
             return Executed(self._run.now(), ask.position, number, codec.encode(value))
         except (NotStorable, PayloadTooLarge) as refused:
             # The effect has happened: the error is the step's, and it is never retried (design 1.6.8).
-            return Executed(self._run.now(), ask.position, number, error=error_data(refused, step=ask.name, position=ask.position))
+            return Executed(
+                self._run.now(), ask.position, number, error=error_data(refused, step=ask.name, position=ask.position)
+            )
 
     def _failed(self, attempt: Attempt, error: BaseException) -> None:
         ask, rule = attempt.ask, _rule(attempt.ask)
@@ -198,20 +234,24 @@ class Effects:
                 self._execute(ask, attempt.number, probing=True)
             case Doubt(policy):
                 self._doubt(ask, policy, f"{data.type}: {data.message}" if data.message else data.type)
-            case never:
+            case never:  # pyright: ignore[reportUnnecessaryComparison]  # as above
                 assert_never(never)
 
     def _probed(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
         """The probe has answered: no (None or False), in part, or yes, with the result."""
         ask = attempt.ask
         if isinstance(error, InDoubt) or (error is None and value == PARTIAL):
-            self._doubt(ask, "in_doubt", "the probe says that the effect happened in part" if error is None else str(error))
+            self._doubt(
+                ask, "in_doubt", "the probe says that the effect happened in part" if error is None else str(error)
+            )
         elif error is not None:
             failures = self._probe_failures[ask.position] = self._probe_failures.get(ask.position, 0) + 1
             if failures >= limits.probe_attempts_max or attempt.stopping:
                 self._doubt(ask, "in_doubt", f"the probe failed {failures} times: {error_data(error).message}")
             else:
-                self._execute_later(ask, attempt.number, _rule(ask).backoff.wait_s(failures, self._services.world.random()))
+                self._execute_later(
+                    ask, attempt.number, _rule(ask).backoff.wait_s(failures, self._services.world.random())
+                )
         elif value is None or value is False:
             self._did_not_happen(ask)
         else:
@@ -221,12 +261,16 @@ class Effects:
         if ask.stop_wanted:
             self._run.deliver(self._cancelled(ask))
             return
-        data = ErrorData("NotDone", "the probe says that the effect did not happen", step=ask.name, position=ask.position)
+        data = ErrorData(
+            "NotDone", "the probe says that the effect did not happen", step=ask.name, position=ask.position
+        )
         now = self._run.now()
         if ask.unknown_count > limits.unknown_outcomes_max + _rule(ask).retries:
             self._run.deliver(self._error(ask, data))
             return
-        wait_s = _rule(ask).backoff.wait_s(ask.unknown_count, self._services.world.random()) if ask.unknown_count else 0.0
+        wait_s = (
+            _rule(ask).backoff.wait_s(ask.unknown_count, self._services.world.random()) if ask.unknown_count else 0.0
+        )
         self._run.deliver(Tried(now, ask.position, ask.attempt, data, now + wait_s))
         ask.seq = self._run.activation.seq
         self._back_off(ask)
@@ -283,7 +327,7 @@ class Effects:
                 self._execute(ask, ask.attempt, probing=True)
             case Doubt(policy):
                 self._doubt(ask, policy, "it was cancelled while it ran")
-            case never:
+            case never:  # pyright: ignore[reportUnnecessaryComparison]  # as above
                 assert_never(never)
 
     def interrupt(self) -> None:
@@ -295,7 +339,11 @@ class Effects:
                 continue
             del self.running[ask.position]
             attempt.kill()
-            self._run.deliver(self._error(ask, ErrorData("Interrupted", "a person cancelled this step", step=ask.name, position=ask.position)))
+            self._run.deliver(
+                self._error(
+                    ask, ErrorData("Interrupted", "a person cancelled this step", step=ask.name, position=ask.position)
+                )
+            )
 
     def hold_back(self) -> None:
         """Marked starts that were not written because control came first: on record they did not start."""

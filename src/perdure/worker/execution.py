@@ -13,8 +13,20 @@ import asyncio
 import logging
 from typing import Any
 
-from perdure.base import codec, limits
-from perdure.base.records import Cancelled, Ended, ErrorData, Executed, Fired, Noted, Record, Resolved, Rested, decode_record, encode_record
+from perdure.base import codec, faults, limits
+from perdure.base.records import (
+    AnyRecord,
+    Cancelled,
+    Ended,
+    ErrorData,
+    Executed,
+    Fired,
+    Noted,
+    Resolved,
+    Rested,
+    decode_record,
+    encode_record,
+)
 from perdure.base.status import ControlKind, Reason, Status
 from perdure.errors import Diverged, PerdureError, StoreDamaged
 from perdure.events.bus import RunEnded, RunLost, RunReleased
@@ -28,6 +40,8 @@ from perdure.worker.effects import Effects
 from perdure.worker.services import Services
 
 log = logging.getLogger("perdure.worker")
+
+_LEFT = faults.point("run.left", "the run's end or rest is durable, nobody has been told")
 
 
 class Execution:
@@ -45,7 +59,7 @@ class Execution:
         self.pending_bytes = 0
         self._agent = agent
         self._stand: RunChange | None = None  # how it is to be released, once nothing runs
-        self._pending: list[bytes] = []
+        self._urgent = False
         self._change: RunChange | None = None
         self._progress: Progress | None = row.progress
         self._progress_new = False
@@ -74,7 +88,7 @@ class Execution:
         except Exception as exc:  # noqa: BLE001  # whatever replay stumbles over must not take the worker down
             self.broken(exc)
             return
-        new = {id(ask) for ask in self.activation.new_asks()}
+        new = {id(ask) for ask in self.activation.new_asks}
         left = [ask for ask in self.activation.open.values() if id(ask) not in new]
         for control in controls:
             self.control(control)
@@ -94,8 +108,8 @@ class Execution:
         retry = next((row for row in controls if row.kind is ControlKind.RETRY), None)
         if retry is not None and any(isinstance(record, Ended) for record in numbered):
             again = plan_retry(numbered, at=self.now(), by=retry.by)
-            self._pending += [encode_record(record) for record in again]
             numbered += again
+            self.activation.out += [encode_record(record) for record in again]
         self.activation.feed(numbered)
 
     # Going on
@@ -108,44 +122,45 @@ class Execution:
     @property
     def backlogged(self) -> bool:
         """So much is unwritten that even reads should wait for the store."""
-        return len(self._pending) > limits.batch_records_max or self.services.writer.troubled is not None
+        return len(self.activation.out) > limits.batch_records_max or self.services.writer.troubled is not None
 
     def now(self) -> float:
         return self.services.world.now()
 
-    def deliver(self, record: Any) -> None:
+    def deliver(self, record: AnyRecord) -> None:
         """Write a record down and let the agent go on with it; `after` must follow."""
-        assert isinstance(record, Record)
-        self.activation.deliver(record)  # type: ignore[arg-type]  # every Record is one of AnyRecord
+        self.activation.deliver(record)
+
+    def hurry(self) -> None:
+        """What is delivered next should be durable at once."""
+        self._urgent = True
 
     def after(self) -> None:
         """Collect what the agent asks for now, hand the records to the writer, see whether the run rests or ends."""
         if self.dead or self._change is not None:
             return
         activation, effects = self.activation, self.effects
-        while True:
-            records, asks, stops = activation.take()
-            self._pending += records
+        while activation.new_asks or activation.stops:
+            asks, activation.new_asks = activation.new_asks, []
+            stops, activation.stops = activation.stops, []
             for ask in asks:
                 if ask.position in activation.open:
                     effects.add(ask)
-            if not stops:
-                break
             for ask in stops:
                 effects.stop(ask)
-        self._take_progress()
+        if activation.progress is not None:
+            self._take_progress(activation.progress)
         if activation.ended is not None:
             self._finish(activation.ended)
         elif not effects.running and (self._stand is not None or not effects.busy):
             self._rest()
-        elif self._stand is None:
+        elif self._stand is None and (activation.loop.has_timers or effects.backoffs):
             self._arm()
-        if self._pending or self._change is not None or self._progress_new:
-            urgent = self._change is not None or effects.waiting or effects.marked or effects.backoffs or not self._only_reads()
-            self.services.writer.add(self, urgent=bool(urgent))
-
-    def _only_reads(self) -> bool:
-        return all(attempt.ask.is_read for attempt in self.effects.running.values())
+        if activation.out or self._change is not None:
+            urgent = self._urgent or self._change is not None or bool(effects.waiting or effects.marked)
+            self.services.writer.add(self, urgent=urgent)
+        elif self._progress_new:
+            self.services.writer.add(self, urgent=False)
 
     def _finish(self, ended: Ended) -> None:
         self.effects.kill_all()
@@ -167,13 +182,16 @@ class Execution:
             return
         waiting_on = "step" if self.effects.backoffs else "timer" if timer else None
         if wake_at is None:
-            log.warning("run %s waits for something that nothing will bring: no step, timer or message is open", self.id)
-        self._release(RunChange(Status.WAITING, waiting_on=waiting_on, ready_at=wake_at, release=True, code=self._agent.digest))
+            log.warning(
+                "run %s waits for something that nothing will bring: no step, timer or message is open", self.id
+            )
+        self._release(
+            RunChange(Status.WAITING, waiting_on=waiting_on, ready_at=wake_at, release=True, code=self._agent.digest)
+        )
 
     def _release(self, change: RunChange) -> None:
         if change.status is Status.WAITING or change.status is Status.PAUSED:
             self.deliver(Rested(self.now(), self.activation.asked, self.activation.loop.timers_made, change.ready_at))
-        self._pending += self.activation.take()[0]
         self._change = change
         self._guard = True
         self._controls_seen = max(self._controls_seen, self._controls_waiting)
@@ -226,35 +244,35 @@ class Execution:
         self._pulses[position] = details
         self.services.writer.add(self, urgent=False)
 
-    def _take_progress(self) -> None:
-        said = self.activation.progress
-        if said is not None:
-            self.activation.progress = None
-            old = self._progress
-            since, since_done = (old.since, old.since_done) if old and old.since is not None else (self.now(), said[0])
-            self._progress = Progress(said[0], said[1], said[2], since, since_done)
-            self._progress_new = True
+    def _take_progress(self, said: tuple[float, float | None, str | None]) -> None:
+        self.activation.progress = None
+        old = self._progress
+        since, since_done = (old.since, old.since_done) if old and old.since is not None else (self.now(), said[0])
+        self._progress = Progress(said[0], said[1], said[2], since, since_done)
+        self._progress_new = True
 
     def take_write(self) -> RunWrite | None:
         """For the writer: everything there is to write now."""
         if self.dead or self._in_flight is not None:
             return None
-        if not (self._pending or self._change or self._pulses or self._progress_new or self._controls_seen):
+        records = self.activation.out
+        if not (records or self._change or self._pulses or self._progress_new or self._controls_seen):
             return None
-        self.pending_bytes = sum(map(len, self._pending))
+        self.activation.out = []
+        self.pending_bytes = sum(map(len, records))
         self._in_flight = RunWrite(
             num=self.num,
             epoch=self.epoch,
             seq=self.committed_seq + 1,
-            records=self._pending,
+            records=records,
             change=self._change,
             progress=self._progress if self._progress_new else None,
             pulses=[Pulse(position, details) for position, details in self._pulses.items()],
             controls_seen=self._controls_seen,
             unless_control=max(self.services.writer.mark_seen, self._control_last) if self._guard else None,
         )
-        self._pending = []
         self._pulses = {}
+        self._urgent = False
         self._progress_new = False
         self._controls_seen = 0
         self._guard = False
@@ -265,7 +283,7 @@ class Execution:
         write, self._in_flight = self._in_flight, None
         if write is None:
             return
-        self._pending = write.records + self._pending
+        self.activation.out = write.records + self.activation.out
         for pulse in write.pulses:
             self._pulses.setdefault(pulse.position, pulse.details)
         self._progress_new = self._progress_new or write.progress is not None
@@ -283,10 +301,11 @@ class Execution:
             return
         try:
             self.effects.start_durable()
-            self.after()
+            if not self.effects.running or self.activation.out:
+                self.after()
         except Exception as exc:  # noqa: BLE001  # as in Effects
             self.broken(exc)
-        if self._pending or self._change:
+        if self._change is not None or self.activation.out:
             self.services.writer.add(self, urgent=True)
 
     def held_back(self) -> None:
@@ -346,7 +365,7 @@ class Execution:
                 self.after()
         except Exception as exc:  # noqa: BLE001  # as in Effects
             self.broken(exc)
-        if not self.dead and (self._controls_seen or self._pending or self._change):
+        if not self.dead and (self._controls_seen or self.activation.out or self._change):
             self.services.writer.add(self, urgent=True)
 
     def _resolve(self, row: ControlRow, body: dict[str, Any]) -> None:
@@ -363,7 +382,14 @@ class Execution:
                 self.deliver(Executed(now, ask.position, ask.attempt, result))
             case "fail":
                 message = body.get("message") or "a person said that this step failed"
-                self.deliver(Executed(now, ask.position, ask.attempt, error=ErrorData("ResolvedAsFailed", message, step=ask.name, position=ask.position)))
+                self.deliver(
+                    Executed(
+                        now,
+                        ask.position,
+                        ask.attempt,
+                        error=ErrorData("ResolvedAsFailed", message, step=ask.name, position=ask.position),
+                    )
+                )
             case _:
                 if ask not in self.effects.waiting:
                     ask.seq = self.activation.seq
@@ -373,12 +399,20 @@ class Execution:
         self.effects.kill_all()
         self._controls_seen = row.id
         self._stand = None
-        self.deliver(Ended(self.now(), Status.CANCELLED, error=ErrorData("Terminated", "killed by a person; its cleanup did not run")))
+        self.deliver(
+            Ended(
+                self.now(),
+                Status.CANCELLED,
+                error=ErrorData("Terminated", "killed by a person; its cleanup did not run"),
+            )
+        )
 
     def park_in_doubt(self, ask: Ask, why: str) -> None:
         error = ErrorData("InDoubt", f"step {ask.position} {ask.name}: {why}", step=ask.name, position=ask.position)
         if self._stand is None or self._stand.status is not Status.QUEUED:
-            self._stand = RunChange(Status.PARKED, reason=Reason.IN_DOUBT, error=error, release=True, code=self._agent.digest)
+            self._stand = RunChange(
+                Status.PARKED, reason=Reason.IN_DOUBT, error=error, release=True, code=self._agent.digest
+            )
 
     def hand_back(self) -> None:
         """A graceful stop: what runs is finished, then the run is free for other workers."""
@@ -392,8 +426,10 @@ class Execution:
         log.error("%s", diverged)
         data = codec.encode(diverged.data)
         error = ErrorData("Diverged", str(diverged), data=data)
-        self._pending = []
-        self._change = RunChange(Status.PARKED, reason=Reason.DIVERGED, error=error, release=True, code=self._agent.digest)
+        self.activation.out = []
+        self._change = RunChange(
+            Status.PARKED, reason=Reason.DIVERGED, error=error, release=True, code=self._agent.digest
+        )
         self.activation.drop()
         self.services.writer.add(self, urgent=True)
 
@@ -405,11 +441,14 @@ class Execution:
             self.effects.kill_all()
             self._park_diverged(exc)
             return
-        log.error("run %s failed outside its agent's code", self.id, exc_info=exc if not isinstance(exc, PerdureError) else None)
+        log.error(
+            "run %s failed outside its agent's code",
+            self.id,
+            exc_info=exc if not isinstance(exc, PerdureError) else None,
+        )
         self.effects.kill_all()
         self.activation.loop.drop()
         self.activation.fail(Ended(self.now(), Status.FAILED, error=error_data(exc)))
-        self._pending += self.activation.take()[0]
         assert self.activation.ended is not None
         self._finish(self.activation.ended)
         self.services.writer.add(self, urgent=True)
@@ -429,9 +468,11 @@ class Execution:
         self._disarm()
         self.effects.kill_all()
         self.activation.drop()
-        self.services.gone(self)
+        self.services.gone(self.num)
 
     def _leave(self, change: RunChange) -> None:
+        if faults.armed:
+            faults.hit(_LEFT, change.status)
         self.vanish()
         events = self.services.events
         if change.status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):

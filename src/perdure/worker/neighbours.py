@@ -12,7 +12,9 @@ from perdure.store.contract import WorkerInfo, WorkerRow
 
 def this_process(name: str, agents: dict[str, str], modules: list[str]) -> WorkerInfo:
     pid = os.getpid()
-    return WorkerInfo(name=name, host=host_identity(), pid=pid, pid_start=process_start(pid) or 0, agents=agents, modules=modules)
+    return WorkerInfo(
+        name=name, host=host_identity(), pid=pid, pid_start=process_start(pid) or 0, agents=agents, modules=modules
+    )
 
 
 def host_identity() -> str:

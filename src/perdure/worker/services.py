@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perdure.base.world import World
 from perdure.events.bus import Events
 from perdure.worker.deadlines import Deadlines
 from perdure.worker.lease import Lease
+from perdure.worker.processes import ProcessPool
+from perdure.worker.threads import ThreadPool
 from perdure.worker.writer import Writer
-
-if TYPE_CHECKING:
-    from perdure.worker.execution import Execution
-    from perdure.worker.processes import ProcessPool
-    from perdure.worker.threads import ThreadPool
 
 
 @dataclass(slots=True)
@@ -27,5 +23,5 @@ class Services:
     deadlines: Deadlines
     threads: ThreadPool
     processes: ProcessPool
-    gone: Callable[[Execution], None]
-    """An execution has left this worker's memory."""
+    gone: Callable[[int], None]
+    """The run of that number has left this worker's memory."""

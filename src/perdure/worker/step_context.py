@@ -13,12 +13,12 @@ from perdure.base import codec
 class StepContext:
     __slots__ = ("attempt", "beat", "key", "last_details", "run_id", "step")
 
-    def __init__(self, run_id: str, step: str, key: str, attempt: int) -> None:
+    def __init__(self, run_id: str, step: str, key: str, attempt: int, last_details: bytes | None = None) -> None:
         self.run_id = run_id
         self.step = step
         self.key = key
         self.attempt = attempt
-        self.last_details: bytes | None = None
+        self.last_details = last_details
         self.beat: Callable[[bytes | None], None] | None = None
 
     def heartbeat(self, details: Any = None) -> None:
@@ -43,11 +43,18 @@ def enter(info: dict[str, Any]) -> None:
     current.set(StepContext(info["run_id"], info["step"], info["key"], info["attempt"]))
 
 
-def effect_key(run_id: str, position: int) -> str:
-    """J4: a function of run and position alone. Safe in an HTTP header."""
-    return f"{quote(run_id, safe='')}:{position}"
+class Keys:
+    """The keys of one run's steps, safe in an HTTP header."""
 
+    __slots__ = ("_prefix",)
 
-def read_key(run_id: str, position: int, epoch: int, attempt: int) -> str:
-    """A namespace of its own: a lost read may never lend its key to an effect (design 1.6.6)."""
-    return f"{quote(run_id, safe='')}:read:{epoch}.{position}.{attempt}"
+    def __init__(self, run_id: str) -> None:
+        self._prefix = quote(run_id, safe="")
+
+    def effect(self, position: int) -> str:
+        """J4: a function of run and position alone."""
+        return f"{self._prefix}:{position}"
+
+    def read(self, position: int, epoch: int, attempt: int) -> str:
+        """A namespace of its own: a lost read may never lend its key to an effect (design 1.6.6)."""
+        return f"{self._prefix}:read:{epoch}.{position}.{attempt}"

@@ -137,7 +137,9 @@ class Worker:
     async def _register(self) -> None:
         self._served = self._digests()
         sent = self._lease.sent()
-        info = neighbours.this_process(self._name, self._served, sorted({spec.module for spec in self._agents.values()}))
+        info = neighbours.this_process(
+            self._name, self._served, sorted({spec.module for spec in self._agents.values()})
+        )
         async with self.lock:
             self.number = await self.store.register(info, ttl_s=self._lease.ttl_s)
             await self.store.readmit(self._served)
@@ -260,9 +262,8 @@ class Worker:
 
     # Bookkeeping
 
-    def _forget(self, run: Execution) -> None:
-        if self.running.get(run.num) is run:
-            del self.running[run.num]
+    def _forget(self, num: int) -> None:
+        self.running.pop(num, None)
 
     def _notice(self, event: Event) -> None:
         if isinstance(event, RunReleased):

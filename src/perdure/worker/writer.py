@@ -12,15 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from perdure.base import faults, limits
 from perdure.errors import LeaseLost, StoreUnavailable
 from perdure.events.bus import Events, StoreTroubled
 from perdure.store.contract import RunWrite, Store, Verdict
-
-if TYPE_CHECKING:
-    from perdure.worker.execution import Execution
 
 log = logging.getLogger("perdure.worker")
 
@@ -34,13 +31,25 @@ class Controls(Protocol):
         ...
 
 
+class Writing(Protocol):
+    """What the writer needs of a run."""
+
+    pending_bytes: int
+
+    def take_write(self) -> RunWrite | None: ...
+    def write_back(self) -> None: ...
+    def committed(self) -> None: ...
+    def held_back(self) -> None: ...
+    def lost(self) -> None: ...
+
+
 class Writer:
     def __init__(self, store: Store, lock: asyncio.Lock, events: Events, controls: Controls) -> None:
         self._store = store
         self._lock = lock
         self._events = events
         self._controls = controls
-        self._dirty: dict[Execution, None] = {}
+        self._dirty: dict[Writing, None] = {}
         self._sleeper: asyncio.Future[None] | None = None
         self._lazy: asyncio.TimerHandle | None = None
         self._closing = False
@@ -49,7 +58,7 @@ class Writer:
         self.mark_seen = 0
         self.on_lease_lost: Callable[[], Awaitable[None]] | None = None
 
-    def add(self, run: Execution, *, urgent: bool) -> None:
+    def add(self, run: Writing, *, urgent: bool) -> None:
         """The run has something to write. Not urgent: nobody waits for it to be durable."""
         self._dirty[run] = None
         if urgent:
@@ -111,7 +120,7 @@ class Writer:
         self._events.emit(StoreTroubled(str(exc)))
 
     async def _commit(self) -> None:
-        runs: list[Execution] = []
+        runs: list[Writing] = []
         writes: list[RunWrite] = []
         records = size = 0
         for run in list(self._dirty):

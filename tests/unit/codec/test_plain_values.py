@@ -16,6 +16,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypedDict
 
+import pydantic
 import pytest
 
 from perdure.base import limits
@@ -63,7 +64,7 @@ VALUES: list[Any] = [
     dt.datetime(2026, 11, 18, 21, 30, 1, 999_999),
     dt.datetime.min,
     dt.datetime.max,
-    dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc),
+    dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
     dt.datetime(2026, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=-3, minutes=-30, microseconds=7))),
     dt.datetime(2026, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1), "CET")),
     dt.datetime(2026, 1, 1, tzinfo=dt.timezone(dt.timedelta(0), "")),
@@ -171,7 +172,6 @@ def test_typed_dict_is_a_plain_dict() -> None:
 
 def test_pydantic_time_zone_is_kept() -> None:
     """A time that pydantic parsed has a zone type of pydantic's own."""
-    pydantic = pytest.importorskip("pydantic")
     value = pydantic.TypeAdapter(dt.datetime).validate_python("2026-01-01T00:00:00+02:00")
     back = decode(encode(value))
     assert (back, type(back.tzinfo), back.utcoffset()) == (value, type(value.tzinfo), dt.timedelta(hours=2))

@@ -24,7 +24,7 @@ calls: list[str] = []
 class Color(enum.Enum):
     RED = "r"
     GREEN = object()
-    ROT = "r"
+    ROT = "r"  # noqa: PIE796  # an alias
 
 
 @register
@@ -278,7 +278,7 @@ def test_dataclass_with_a_builtin_base_is_not_a_data_class() -> None:
     """What it inherits from dict or Exception is not in its fields."""
 
     @dataclasses.dataclass
-    class Odd(Exception):  # noqa: N818
+    class Odd(Exception):
         a: int
 
     with pytest.raises(UsageError, match="not a data class"):
@@ -302,7 +302,9 @@ def kinds(fields: list[tuple[str, Any, Any]]) -> list[Any]:
     """The same fields as a class of each kind; `...` means no default."""
     bare = [(n, t) if d is ... else (n, t, d) for n, t, d in fields]
     return [
-        dataclasses.make_dataclass("C", [(n, t) if d is ... else (n, t, dataclasses.field(default=d)) for n, t, d in fields]),
+        dataclasses.make_dataclass(
+            "C", [(n, t) if d is ... else (n, t, dataclasses.field(default=d)) for n, t, d in fields]
+        ),
         msgspec.defstruct("C", bare),
         pydantic.create_model("C", **{n: (t, d) for n, t, d in fields}),
         namedtuple("C", [n for n, _, _ in fields], defaults=[d for _, _, d in fields if d is not ...]),  # noqa: PYI024

@@ -113,18 +113,20 @@ def test_socket_and_coroutine_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [Text("x"), Number(1), enum.IntEnum("Local", "A").A, enum.StrEnum("Word", "A").A], ids=["str", "int", "enum", "word"]
+    "key",
+    [Text("x"), Number(1), enum.IntEnum("Local", "A").A, enum.StrEnum("Word", "A").A],
+    ids=["str", "int", "enum", "word"],
 )
 def test_key_that_equals_a_plain_key_is_still_seen(key: Any) -> None:
     """However the dict was made: keys of exact str are the only ones the fast check may leave out."""
-    made = [{key: 1}, {"z": 1, key: 2}, dict.fromkeys([key]), {"z": 0} | {key: 1}, {**{"z": 1}, key: 1}]
+    made = [{key: 1}, {"z": 1, key: 2}, dict.fromkeys([key]), {"z": 0} | {key: 1}, dict.fromkeys(["z", key])]
     grown: dict[Any, int] = {"z": 1}
     grown[key] = 2
     split = Thing()
     vars(split)[key] = 1
     for value in [*made, grown, grown.copy(), vars(split)]:
         for outer in (value, [value], [[], value], {"x": {"y": value}}):
-            with pytest.raises(NotStorable, match="{key}"):
+            with pytest.raises(NotStorable, match=r"\{key\}"):
                 encode(outer)
 
 
@@ -150,7 +152,9 @@ def test_cycle_is_named_as_one() -> None:
     assert caught.value.path == "$.lock[0]"
 
 
-@pytest.mark.parametrize("wrap", [lambda x: [x], lambda x: (x,), lambda x: {"k": x}, lambda x: frozenset([x]), Holder], ids=range(5))
+@pytest.mark.parametrize(
+    "wrap", [lambda x: [x], lambda x: (x,), lambda x: {"k": x}, lambda x: frozenset([x]), Holder], ids=range(5)
+)
 def test_depth_has_a_limit(wrap: Any) -> None:
     """At the limit a value returns; one level more is refused. Plain or not makes no difference."""
     value: Any = 1
@@ -168,7 +172,9 @@ def test_big_number_has_a_limit() -> None:
     assert caught.value.path == "$.n[0]"
 
 
-@pytest.mark.parametrize("value", ["x" * 2000, [1] * 2000, ("x" * 2000,), [{"a": "x" * 100}] * 20, {"\ud800": ["x" * 2000]}], ids=range(5))
+@pytest.mark.parametrize(
+    "value", ["x" * 2000, [1] * 2000, ("x" * 2000,), [{"a": "x" * 100}] * 20, {"\ud800": ["x" * 2000]}], ids=range(5)
+)
 def test_size_has_a_limit(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says the size and the limit."""
     monkeypatch.setattr(limits, "payload_bytes_max", 1000)
@@ -176,7 +182,9 @@ def test_size_has_a_limit(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         encode(value)
 
 
-@pytest.mark.parametrize("wrap", [lambda x: [x] * 100, lambda x: (x,) * 100, lambda x: {k: x for k in "abcdefghij"}], ids=range(3))
+@pytest.mark.parametrize(
+    "wrap", [lambda x: [x] * 100, lambda x: (x,) * 100, lambda x: dict.fromkeys("abcdefghij", x)], ids=range(3)
+)
 def test_shared_parts_that_multiply_are_refused_early(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few objects that would take more bytes than there are atoms."""
     monkeypatch.setattr(limits, "payload_bytes_max", 100_000)

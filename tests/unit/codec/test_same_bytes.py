@@ -47,7 +47,11 @@ def test_bytes_do_not_depend_on_the_hash_seed() -> None:
     """Sets of text order themselves by the process's hash seed; their bytes do not."""
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", CHILD], env={"PYTHONPATH": SRC, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", CHILD],
+            env={"PYTHONPATH": SRC, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("0", "1", "4242")
     }
@@ -70,7 +74,7 @@ def test_values_that_are_equal_but_not_the_same_have_other_bytes() -> None:
     assert len({encode(1), encode(1.0), encode(True)}) == 3
 
 
-@pytest.mark.parametrize("value", [None, 1, -1.5, "x", b"x", [1, {"a": None}], {"k": [True], 1: 2}])
+@pytest.mark.parametrize("value", [None, 1, -1.5, "x", b"x", [1, {"a": None}], {"k": [True], 1: 2}], ids=range(7))
 def test_plain_values_are_plain_msgpack(value: object) -> None:
     """Any msgpack reader can read them (W2)."""
     assert encode(value) == msgspec.msgpack.encode(value)
@@ -81,12 +85,9 @@ def test_the_format_is_kept() -> None:
     assert encode((1, "a")) == wire.pack(Ext(1, b"\x92\x01\xa1a"))
     assert encode({1}) == wire.pack(Ext(6, b"\x91\x01"))
     assert encode(2**64) == wire.pack(Ext(2, b"\x01" + bytes(8)))
-    codes = {name: code for name, code in vars(wire).items() if isinstance(code, int) and not name.startswith("INT_")}
-    assert codes == {
-        name: number
-        for number, name in enumerate(
-            "TUPLE BIG_INT ODD_TEXT BYTEARRAY PAIRS SET FROZENSET DATETIME DATE TIME TIMEDELTA DECIMAL UUID COMPLEX PATH "
-            "ORDERED_DICT DEQUE FRACTION ADDRESS ENUM DATACLASS STRUCT MODEL NAMED_TUPLE".split(),
-            start=1,
-        )
-    }
+    names = """
+    TUPLE BIG_INT ODD_TEXT BYTEARRAY PAIRS SET FROZENSET DATETIME DATE TIME TIMEDELTA DECIMAL UUID COMPLEX PATH
+    ORDERED_DICT DEQUE FRACTION ADDRESS ENUM DATACLASS STRUCT MODEL NAMED_TUPLE
+    """
+    for number, name in enumerate(names.split(), start=1):
+        assert getattr(wire, name) == number

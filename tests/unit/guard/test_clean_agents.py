@@ -1,5 +1,6 @@
 """False alarms are bugs as much as misses: these agents pass the scan, and run."""
 
+# ruff: noqa: E501, ISC004  # each case is a small file, written on as few lines as it can be read on
 from __future__ import annotations
 
 import pytest
@@ -127,6 +128,18 @@ CLEAN = {
     "a step made of a lambda": (
         "import time, random",
         "return await step(\n    lambda: (time.time(), random.random())\n)()",
+    ),
+    "a step by its full name": (
+        "import time, types\napi = types.ModuleType('perdure')\napi.step = step",
+        "@api.step(effect='read')\ndef clock():\n    return time.time()\nreturn await clock()",
+    ),
+    "a step with an argument bound": (
+        "import time, functools\n@step\ndef clock(x):\n    return time.time()\nclock.__wrapped__ = clock.fn\nbound = functools.partial(clock, 1)",
+        "return await bound()",
+    ),
+    "a step that is a method": (
+        "import time\nclass Service:\n    @step\n    def clock():\n        return time.time()\nservice = Service()",
+        "return await service.clock()",
     ),
     "a step that opens a file": (
         "@step(effect='read')\ndef load(path):\n    with open(path) as f:\n        return f.read()",

@@ -1,4 +1,7 @@
-"""JSON from the command line into the types an agent or step asks for. For people's input: strict about errors, lenient about form."""
+"""JSON from the command line into the types an agent or step asks for.
+
+For people's input: lenient about form, exact about where it is wrong.
+"""
 
 from __future__ import annotations
 
@@ -58,18 +61,27 @@ class _Mismatch(ValueError):
 
 def _hook(kind: Any, value: Any) -> Any:
     """What msgspec does not know: models, and a few types of the standard library that are written as text."""
-    base = model_base()
-    if base is not None and isinstance(kind, type) and issubclass(kind, base):
+    if _is_class_of(kind, model_base() or ()):
         try:
-            return kind.model_validate(value)  # type: ignore[attr-defined]  # pyright: ignore  # a pydantic model
+            return kind.model_validate(value)
         except ValueError as error:
             raise _mismatch(error) from error
-    if isinstance(kind, type) and isinstance(value, kind):
+    if _is_class_of(kind, object) and isinstance(value, kind):
         return value
-    if isinstance(kind, type) and issubclass(kind, _FROM_TEXT) and isinstance(value, str | int | float):
-        made: Any = kind
-        return made(value)
-    raise NotImplementedError(f"values of type {getattr(kind, '__qualname__', kind)} cannot be given as JSON")
+    if _is_class_of(kind, _FROM_TEXT) and isinstance(value, str | int | float):
+        return _from_text(kind, value)
+    raise ValueError(f"values of type {kind!r} cannot be given as JSON")
+
+
+def _is_class_of(kind: Any, base: type | tuple[type, ...]) -> bool:
+    return isinstance(kind, type) and issubclass(kind, base)
+
+
+def _from_text(kind: Any, value: Any) -> Any:
+    try:
+        return kind(value)
+    except (ValueError, TypeError, ArithmeticError, NotImplementedError) as error:
+        raise ValueError(f"{value!r:.80} is no {kind.__qualname__}: {error}") from error
 
 
 def _mismatch(error: Any) -> _Mismatch:

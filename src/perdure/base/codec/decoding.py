@@ -1,7 +1,8 @@
 """Bytes to values.
 
 S1. Nothing stored is trusted: whatever the bytes, the answer is a value or StoreDamaged.
-S2. Stored bytes are data: a tag selects among the classes that code has registered. Nothing is imported, evaluated or unpickled.
+S2. Stored bytes are data: a tag selects among the classes that code has registered.
+    Nothing is imported, evaluated or unpickled.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _decode: Final = msgspec.msgpack.Decoder(ext_hook=_hook).decode
 
 
 def _items(data: memoryview) -> list[Any]:
-    items = _decode(data)
+    items: list[Any] = _decode(data)
     if type(items) is not list:
         raise StoreDamaged("A stored container holds no items. Restore a backup")
     return items
@@ -63,7 +64,8 @@ def _record(code: int) -> Callable[[memoryview], object]:
         entry = discovery.find_tag(tag)
         if entry is None:
             raise StoreDamaged(
-                f"A stored value is of the class {tag!r:.200}, which is not known here. Put the class back, or @register it"
+                f"A stored value is of the class {tag!r:.200}, which is not known here. "
+                "Put the class back, or @register it"
             )
         if entry.shape.code != code:
             kinds = f"a {wire.RECORDS[code]} and is now a {wire.RECORDS[entry.shape.code]}"

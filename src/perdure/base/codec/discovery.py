@@ -1,12 +1,14 @@
 """How the codec learns the users' data classes from their code, so that most need no `register`.
 
-Y1. Nothing is scanned at decoration time: module globals are incomplete then. Scanning waits for the first class or tag that is not known.
+Y1. Nothing is scanned at decoration time: module globals are incomplete then.
+    Scanning waits for the first class or tag that is not known.
 Y2. A scan looks at annotations and at what modules hold; it imports nothing and calls nothing of the user's.
 """
 
 from __future__ import annotations
 
 import ast
+import enum
 import inspect
 import sys
 import types
@@ -51,7 +53,10 @@ def register(*classes: Any) -> Any:
 
 
 def register_from(source: Callable[..., Any] | types.ModuleType) -> None:
-    """Let values of the data classes that a function or module uses be stored: those in annotations and in the module's globals."""
+    """Let values of the data classes that a function or module uses be stored.
+
+    These are the classes in its annotations, in its module's globals, and in the fields of both.
+    """
     with registry.lock:
         _roots[source if isinstance(source, types.ModuleType) else _plain_function(source)] = None
 
@@ -99,7 +104,7 @@ def _visit(todo: list[Any]) -> None:
         seen.add(id(item))
         if typing.get_origin(item) is not None:
             # The members of a Literal may be those of an enum.
-            todo.extend(type(arg) if isinstance(arg, registry.enum.Enum) else arg for arg in typing.get_args(item))
+            todo.extend(type(arg) if isinstance(arg, enum.Enum) else arg for arg in typing.get_args(item))
             todo.append(typing.get_origin(item))
         elif isinstance(item, typing.TypeVar):
             todo.extend((item.__bound__, *item.__constraints__))
@@ -172,11 +177,8 @@ def _named_in(note: str, names: dict[str, Any]) -> Iterator[Any]:
         if isinstance(node, ast.Name) and node.id in names:
             yield names[node.id]
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            yield (
-                vars(names[node.value.id]).get(node.attr)
-                if isinstance(names.get(node.value.id), types.ModuleType)
-                else None
-            )
+            module = names.get(node.value.id)
+            yield vars(module).get(node.attr) if isinstance(module, types.ModuleType) else None
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != note:
             yield from _named_in(node.value, names)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import math
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -44,7 +44,9 @@ def _hook(code: int, data: memoryview) -> Any:
     if unpack is None:
         return f"(unknown kind {code})"
     value = unpack(data)
-    return value if type(value) in (int, bytearray) else value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return (
+        value if type(value) in (int, bytearray) else value.isoformat() if hasattr(value, "isoformat") else str(value)
+    )
 
 
 _decode: Final = msgspec.msgpack.Decoder(ext_hook=_hook).decode
@@ -57,9 +59,9 @@ def _key(key: Any) -> Any:
 def _plain(value: Any) -> Any:
     match value:
         case dict():
-            return {str(key): _plain(item) for key, item in value.items()}
+            return {str(key): _plain(item) for key, item in cast("dict[Any, Any]", value).items()}
         case list():
-            return [_plain(item) for item in value]
+            return [_plain(item) for item in cast("list[Any]", value)]
         case bytes() | bytearray():
             try:
                 return bytes(value).decode("ascii")

@@ -1,6 +1,6 @@
 """pydantic models, without importing pydantic: a model can only exist where the user imported it.
 
-Invariants D1 to D3 of `records.py` hold: fields, extra values, private values and the set of fields that were given all return.
+Invariants D1 to D3 of `records.py` hold: fields, extra values, private values and the set of given fields all return.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import sys
 from typing import Any
 
 from perdure.base.codec import wire
-from perdure.base.codec.records import Fields, Parts, fit, hidden_slots, refuse_stray
+from perdure.base.codec.records import Parts
+from perdure.base.codec.state import Fields, fit, hidden_slots, refuse_stray
 from perdure.errors import StoreDamaged
 
 
@@ -61,7 +62,7 @@ class ModelShape:
             return extra
         if extra:
             raise StoreDamaged(
-                f"{self.cls.__qualname__} takes no extra values now, but {sorted(extra)[0]!r} is stored. Allow them again"
+                f"{self.cls.__qualname__} takes no extra values now, but {min(extra)!r} is stored. Allow them again"
             )
         return None
 
@@ -70,7 +71,7 @@ class ModelShape:
         gone = sorted(private.keys() - known.keys())
         if gone:
             raise StoreDamaged(
-                f"{self.cls.__qualname__} has no private attribute {gone[0]!r} now, but a value of it is stored. Put it back"
+                f"{self.cls.__qualname__} has no private attribute {gone[0]!r} now, but it is stored. Put it back"
             )
         defaults = {name: known[name].get_default() for name in known if name not in private}
         undefined = sys.modules["pydantic_core"].PydanticUndefined

@@ -1,10 +1,11 @@
 """How instances of the users' data classes are taken apart and rebuilt: dataclasses, Structs, named tuples, enums.
 
 D1. Rebuilding runs no `__init__`, no `__post_init__` and no validator; it sets what was stored.
-D2. Nothing is dropped: state that is not a field refuses to be stored; a stored field the class no longer has refuses to be read.
+D2. Nothing is dropped: state that is not a field refuses to be stored, a field that is gone refuses to be read.
 D3. A field the class gained since takes its default; without one the read is refused, naming the field.
 
-A record travels as `[tag, note, *maps]`: the maps hold fields by name, the note, a flat list or an atom, what a map cannot say.
+A record travels as `[tag, note, *maps]`: the maps hold fields by name; the note, a flat list or an atom, holds what a
+map cannot say.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol, cast
 
 import msgspec
 
 from perdure.base.codec import wire
+from perdure.base.codec.state import Fields, fit, hidden_slots, refuse_stray
 from perdure.errors import NotStorable, StoreDamaged
 
-Fields = dict[str, Any]
 Parts = tuple[object, list[Fields]]
 
-# `Generic[...]` leaves this on instances. It is a note of the type checker's world, not state.
-_NOT_STATE: Final = frozenset({"__orig_class__"})
-_NO_STATE: Final[Fields] = {}
-_HEAP_TYPE: Final = 1 << 9
+
+# Past any `__new__` or `__iter__` of the user's (D1).
+_new_object: Final = cast("Callable[[type], object]", object.__new__)
+_new_tuple: Final = cast("Callable[[type, list[Any]], object]", vars(tuple)["__new__"])
+_tuple_items: Final = cast("Callable[[Any], Iterable[Any]]", vars(tuple)["__iter__"])
 
 
 class Shape(Protocol):
@@ -64,7 +65,7 @@ class DataclassShape:
         unset: list[str] = note or []
         if unset or stored.keys() != self.known:
             stored = fit(self.cls, [name for name in self.fields if name not in unset], stored, self._default)
-        made = object.__new__(self.cls)
+        made = _new_object(self.cls)
         for name, value in stored.items():
             object.__setattr__(made, name, value)
         return made
@@ -91,7 +92,7 @@ class _Quiet(msgspec.Struct):
 class StructShape:
     """Structs.
 
-    Things that don't work: `object.__new__` (msgspec forbids it), `copy` and `replace` (they need an instance, or run `__post_init__`).
+    Things that don't work: `object.__new__` (msgspec forbids it), `copy` (needs an instance), `replace` (runs hooks).
     Solution: an instance of a twin class without hooks and with the same layout, whose class is then set to the user's.
     """
 
@@ -162,10 +163,11 @@ class NamedTupleShape:
         self.hidden = hidden_slots(cls, self.names)
 
     def take(self, value: Any) -> Parts:
-        items = list(tuple.__iter__(value))
+        items = list(_tuple_items(value))
         if len(items) != len(self.names):
             raise NotStorable(
-                f"is a {self.cls.__qualname__} of {len(items)} items where it has {len(self.names)} fields. Build it with all of them"
+                f"is a {self.cls.__qualname__} of {len(items)} items where it has {len(self.names)} fields. "
+                "Build it with all of them"
             )
         refuse_stray(value, self.known, self.hidden)
         return None, [dict(zip(self.names, items, strict=True))]
@@ -173,7 +175,11 @@ class NamedTupleShape:
     def build(self, note: Any, maps: list[Fields]) -> object:
         (stored,) = maps
         fields = fit(self.cls, self.names, stored, self.cls._field_defaults.__getitem__)
-        return cast("object", tuple.__new__(self.cls, [fields[name] for name in self.names]))
+        return _new_tuple(self.cls, [fields[name] for name in self.names])
+
+
+# Flag's own way to combine bits, past any `_missing_` of the user's (D1).
+_combine: Final[Callable[[type, int], Any]] = enum.Flag.__dict__["_missing_"].__func__
 
 
 class EnumShape:
@@ -186,8 +192,9 @@ class EnumShape:
         self.members: dict[str, Any] = cls._member_map_
 
     def take(self, value: Any) -> Parts:
-        if self.members.get(value._name_) is value:
-            return value._name_, []
+        name: str | None = value._name_
+        if name is not None and self.members.get(name) is value:
+            return name, []
         number: int = value._value_
         names = [name for name, bit in self._bits() if number & bit]
         return [number & ~self._number(names), *names], []
@@ -201,13 +208,12 @@ class EnumShape:
                 f"{self.cls.__qualname__} was a Flag when it was stored and is none now. Put the Flag back"
             )
         number = self._number(names) | rest
-        # Flag's own way to combine bits, past any `_missing_` of the user's (D1).
         made: Any = self.cls._value2member_map_.get(number)
         if made is None:
-            made = enum.Flag._missing_.__func__(self.cls, number)  # type: ignore[attr-defined]  # pyright: ignore  # typeshed hides that it is a classmethod
+            made = _combine(self.cls, number)
         if type(made) is not self.cls:
             raise StoreDamaged(
-                f"{self.cls.__qualname__} cannot hold the stored value {number!r} now. Put its old members and boundary back"
+                f"{self.cls.__qualname__} cannot hold the stored value {number!r} now. Put its old members back"
             )
         return cast("object", made)
 
@@ -228,67 +234,3 @@ class EnumShape:
             raise StoreDamaged(
                 f"{self.cls.__qualname__} has no member {name!r} now, but one is stored. Put the member back"
             ) from None
-
-
-def hidden_slots(cls: type, names: Iterable[str]) -> tuple[str, ...]:
-    """Slots of the class and its bases that are not fields."""
-    known = set(names)
-    found: list[str] = []
-    for base in cls.__mro__:
-        slots: Any = base.__dict__.get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else tuple(slots):
-            name = f"_{base.__name__.lstrip('_')}{slot}" if slot.startswith("__") and not slot.endswith("__") else slot
-            if name not in known and not slot.endswith("__"):
-                found.append(name)
-    return tuple(found)
-
-
-def refuse_stray(value: Any, known: frozenset[str], hidden: tuple[str, ...]) -> None:
-    """Refuse an instance with state that is not in its fields (D2). What a `cached_property` remembers is not state."""
-    state: Fields = getattr(value, "__dict__", _NO_STATE)
-    if state.keys() <= known and not hidden:
-        return
-    cls = type(value)
-    stray = [name for name in hidden if hasattr(value, name)]
-    for name in state.keys() - known - _NOT_STATE:
-        if not isinstance(inspect.getattr_static(cls, name, None), functools.cached_property):
-            stray.append(name)
-    if stray:
-        names = ", ".join(sorted(stray))
-        raise NotStorable(
-            f"is a {cls.__qualname__} with attributes that are not fields: {names}. Declare them as fields, or drop them"
-        )
-
-
-def fit(cls: type, names: Iterable[str], stored: Fields, default: Callable[[str], Any]) -> Fields:
-    """Fit stored fields to the class as it is now (D2, D3)."""
-    wanted = tuple(names)
-    if stored.keys() == set(wanted):
-        return stored
-    gone = sorted(stored.keys() - set(wanted))
-    if gone:
-        raise StoreDamaged(
-            f"{cls.__qualname__} has no field {gone[0]!r} now, but a value of it is stored. Put the field back"
-        )
-    fields: Fields = {}
-    for name in wanted:
-        try:
-            fields[name] = stored[name] if name in stored else default(name)
-        except LookupError:
-            raise StoreDamaged(
-                f"{cls.__qualname__} has a new field {name!r} that the stored value lacks. Give the field a default"
-            ) from None
-    return fields
-
-
-def rebuildable(cls: type) -> bool:
-    """Whether `object.__new__` makes an instance: not for classes with a built-in base, whose state is not in fields."""
-    if any(not base.__flags__ & _HEAP_TYPE and base is not object for base in cls.__mro__):
-        return False
-    if inspect.isabstract(cls) or hasattr(cls, "__del__"):
-        return True
-    try:
-        object.__new__(cls)
-    except TypeError:
-        return False
-    return True

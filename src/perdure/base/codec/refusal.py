@@ -5,10 +5,11 @@ from __future__ import annotations
 import collections
 import io
 import types
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
 from perdure.base.codec import registry
+from perdure.base.codec.wire import type_of
 
 _BUILTINS: Final = (str, int, float, complex, bytes, bytearray, dict, list, tuple, set, frozenset, collections.deque)
 _PROCESS_BOUND: Final = (
@@ -32,7 +33,7 @@ _FUNCTIONS: Final = (
 
 def reason(value: Any) -> str:
     """Follows "cannot store $.path: it "."""
-    cls = type(value)
+    cls = type_of(value)
     name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
     remedy = _remedy(value, cls)
     article = "an" if name[:1] in "aeiouAEIOU" else "a"
@@ -70,7 +71,7 @@ def _plain_copy(value: Any) -> str:
         return "Pass value.tolist()"
     if isinstance(value, Mapping):
         return "Pass dict(value)"
-    if isinstance(value, Iterator | range) or hasattr(type(value), "__iter__"):
+    if hasattr(value, "__iter__"):
         return "Pass list(value)"
     return "Make its class a dataclass, msgspec.Struct or pydantic model, or pass plain data"
 

@@ -1,23 +1,26 @@
 """Which classes the codec knows, and the tag each is stored under.
 
-G1. Only data classes of the five kinds are ever registered, and only by code: a tag from the store is looked up, never imported (S2).
+G1. Only data classes of the five kinds are ever registered, and only by code: a tag from the store is looked up,
+    never imported (S2).
 G2. A tag belongs to one class at a time, and a class to one tag, so what is written as a class is read as that class.
-G3. A tag is `module:qualname` with the real module's name for `__main__`, so a script and a worker that imports it agree.
+G3. A tag is `module:qualname`, with the real module's name for `__main__`: a script and a worker that imports it agree.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-import os
 import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from perdure.base.codec.models import ModelShape, model_base
-from perdure.base.codec.records import DataclassShape, EnumShape, NamedTupleShape, Shape, StructShape, rebuildable
+from perdure.base.codec.records import DataclassShape, EnumShape, NamedTupleShape, Shape, StructShape
+from perdure.base.codec.state import rebuildable
 
 _MAIN: Final = ("__main__", "__mp_main__")
 
@@ -31,10 +34,12 @@ class Entry:
 
 by_class: Final[dict[type, Entry]] = {}
 by_tag: Final[dict[str, Entry]] = {}
+# Classes that lost their tag to another. A scan that meets them again leaves it so.
+displaced: Final[set[type]] = set()
 lock: Final = threading.RLock()
 
 
-def shape_of(cls: type) -> type[Shape] | None:
+def shape_of(cls: type[Any]) -> Callable[[type], Shape] | None:
     """The kind of data class, or None for any other class."""
     if issubclass(cls, enum.Enum):
         return EnumShape if hasattr(cls, "_member_map_") and cls.__module__ != "enum" else None
@@ -45,7 +50,7 @@ def shape_of(cls: type) -> type[Shape] | None:
     base = model_base()
     if base is not None and issubclass(cls, base):
         return ModelShape if not cls.__module__.startswith("pydantic.") else None
-    if dataclasses.is_dataclass(cls) and rebuildable(cls):
+    if hasattr(cls, "__dataclass_fields__") and rebuildable(cls):
         return DataclassShape
     return None
 
@@ -66,10 +71,10 @@ def _main_name(module: str) -> str:
     if spec is not None and spec.name not in _MAIN:
         return str(spec.name)
     file = getattr(main, "__file__", None)
-    return os.path.splitext(os.path.basename(file))[0] if file else module
+    return Path(file).stem if file else module
 
 
-def add(cls: type, shape: type[Shape], *, by_hand: bool) -> None:
+def add(cls: type, shape: Callable[[type], Shape], *, by_hand: bool) -> None:
     """Register a class. Between two classes of one tag, the one registered by hand or held by its module wins (G2)."""
     with lock:
         if cls in by_class:
@@ -77,10 +82,12 @@ def add(cls: type, shape: type[Shape], *, by_hand: bool) -> None:
         tag = tag_of(cls)
         holder = by_tag.get(tag)
         if holder is not None:
-            if not by_hand and _held_by_module(holder.cls):
+            if not by_hand and (cls in displaced or _held_by_module(holder.cls)):
                 return
             del by_class[holder.cls]
-        entry = Entry(tag, cls, shape(cls))  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]  # each kind takes its class
+            displaced.add(holder.cls)
+        displaced.discard(cls)
+        entry = Entry(tag, cls, shape(cls))
         by_class[cls] = by_tag[tag] = entry
 
 

@@ -1,7 +1,7 @@
 """Values of the standard library that hold no other values, one pair of small functions each.
 
-V1. Unpacking calls only constructors of the standard library, with arguments whose form was checked by `struct` or by the constructor.
-V2. A time zone is found in the system's data only by a name of harmless form; a name from the store never becomes an import.
+V1. Unpacking calls only constructors of the standard library, which check their arguments.
+V2. A time zone is looked up by a name of harmless form in the system's data; it never becomes an import.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import ipaddress
-import os
 import pathlib
 import re
 import struct
@@ -23,7 +22,7 @@ from typing import Any, Final
 
 from perdure.base import limits
 from perdure.base.codec import wire
-from perdure.base.codec.wire import Ext
+from perdure.base.codec.wire import Ext, type_of
 from perdure.errors import NotStorable, StoreDamaged
 
 _DATETIME = struct.Struct(">HBBBBBIB")
@@ -49,30 +48,31 @@ _ADDRESSES: Final[dict[bytes, Callable[[str], object]]] = {
     b"i": ipaddress.IPv4Interface,
     b"I": ipaddress.IPv6Interface,
 }
-_ADDRESS_MARKS: Final = {kind: mark for mark, kind in _ADDRESSES.items()}
+_ADDRESS_MARKS: Final[dict[Any, bytes]] = {kind: mark for mark, kind in _ADDRESSES.items()}
 
 
 def _pydantic_zone() -> Any:
-    """pydantic's own fixed offset, which its models hold after parsing, if pydantic is loaded."""
+    """The fixed offset of pydantic's own, which its models hold after parsing, if pydantic is loaded."""
     return getattr(sys.modules.get("pydantic_core"), "TzInfo", None)
 
 
-def _zone_to_bytes(zone: dt.tzinfo | None) -> bytes:
+def _zone_to_bytes(zone: Any) -> bytes:
     if zone is None:
         return b""
-    kind = type(zone)
-    if zone is dt.timezone.utc:
+    kind = type_of(zone)
+    if zone is dt.UTC:
         return b"U"
     if kind is dt.timezone:
-        offset, *name = zone.__getinitargs__()  # type: ignore[attr-defined]  # pyright: ignore  # not in typeshed; keeps a given name apart from a derived one
+        offset, *name = zone.__getinitargs__()  # tells a given name from a derived one
         head = b"O" + _offset_to_bytes(offset)
         return head + b":" + wire.text_to_bytes(name[0]) if name else head
-    if kind is zoneinfo.ZoneInfo and zone.key is not None:  # type: ignore[attr-defined]
-        return b"Z" + wire.text_to_bytes(zone.key)  # type: ignore[attr-defined]
+    if kind is zoneinfo.ZoneInfo and zone.key is not None:
+        return b"Z" + wire.text_to_bytes(zone.key)
     if kind is _pydantic_zone():
         return b"P" + _offset_to_bytes(zone.utcoffset(None) or dt.timedelta())
     raise NotStorable(
-        f"is a time in a zone of type {kind.__module__}.{kind.__qualname__}. Use datetime.timezone or a named zoneinfo.ZoneInfo"
+        f"is a time in a zone of type {kind.__module__}.{kind.__qualname__}. "
+        "Use datetime.timezone or a named zoneinfo.ZoneInfo"
     )
 
 
@@ -91,7 +91,7 @@ def _zone_from_bytes(data: bytes) -> dt.tzinfo | None:
         case b"":
             return None
         case b"U":
-            return dt.timezone.utc
+            return dt.UTC
         case b"O":
             offset = _offset_from_bytes(rest[:8])
             return dt.timezone(offset, wire.bytes_to_text(rest[9:])) if rest[8:9] else dt.timezone(offset)
@@ -112,7 +112,7 @@ def _zone_from_bytes(data: bytes) -> dt.tzinfo | None:
 @functools.lru_cache(maxsize=1024)
 def _zone(name: str) -> dt.tzinfo:
     known = _ZONE_NAME.fullmatch(name) is not None and (
-        any(os.path.isfile(os.path.join(folder, name)) for folder in zoneinfo.TZPATH) or name in _installed_zones()
+        any(pathlib.Path(folder, name).is_file() for folder in zoneinfo.TZPATH) or name in _installed_zones()
     )
     if not known:
         raise StoreDamaged(
@@ -133,9 +133,9 @@ def _pack_datetime(x: dt.datetime) -> bytes:
 
 
 def _unpack_datetime(data: memoryview) -> dt.datetime:
-    *parts, fold = _DATETIME.unpack(data[:12])
+    year, month, day, hour, minute, second, microsecond, fold = _DATETIME.unpack(data[:12])
     zone = _zone_from_bytes(bytes(data[12:]))
-    return dt.datetime(*parts, zone, fold=fold)
+    return dt.datetime(year, month, day, hour, minute, second, microsecond, zone, fold=fold)
 
 
 def _pack_time(x: dt.time) -> bytes:
@@ -143,8 +143,8 @@ def _pack_time(x: dt.time) -> bytes:
 
 
 def _unpack_time(data: memoryview) -> dt.time:
-    *parts, fold = _TIME.unpack(data[:8])
-    return dt.time(*parts, _zone_from_bytes(bytes(data[8:])), fold=fold)
+    hour, minute, second, microsecond, fold = _TIME.unpack(data[:8])
+    return dt.time(hour, minute, second, microsecond, _zone_from_bytes(bytes(data[8:])), fold=fold)
 
 
 def _unpack_timedelta(data: memoryview) -> dt.timedelta:
@@ -206,7 +206,8 @@ def _unpack_big_int(data: memoryview) -> int:
 
 
 def too_many_bits(bits: int) -> str:
-    return f"is a number of {bits:,} bits; the limit is {limits.bigint_bits_max:,} (bigint_bits_max). Write it to a file in a step"
+    limit = f"{limits.bigint_bits_max:,} (bigint_bits_max)"
+    return f"is a number of {bits:,} bits; the limit is {limit}. Write it to a file in a step"
 
 
 def _ext(code: int, to_bytes: Callable[[Any], bytes]) -> Callable[[Any], Ext]:
@@ -227,7 +228,7 @@ PACK: Final[dict[type, Callable[[Any], Ext]]] = {
     **{
         kind: _ext(wire.ADDRESS, lambda x: _ADDRESS_MARKS[type(x)] + wire.text_to_bytes(str(x)))
         for kind in _ADDRESS_MARKS
-    },  # type: ignore[dict-item]
+    },
 }
 
 UNPACK: Final[dict[int, Callable[[memoryview], object]]] = {

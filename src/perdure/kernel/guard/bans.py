@@ -2,18 +2,31 @@
 
 G3. A banned name is refused when it is called or kept to be called later; a class only when it is called.
 
-Refused before the agent runs (scan), in the agent and in the user's functions and classes it names:
-  the names below, however they were imported, also behind `functools.partial` and in default factories of the user's classes;
-  generators made outside the agent (`rng = random.Random(1)` in a module: its state goes on over runs); clients made outside it.
-Refused while it runs (hooks), wherever the call stands, libraries included:
-  every way to the names of `time`, `random`, `uuid`, `os` and `os.environ` that goes through the module at that moment; files, folders,
-  sockets, processes, threads, `input`, sqlite3, ctypes; reads of the file system (`os.stat` and what stands on it).
-Allowed on purpose: print, logging, warnings, tracebacks, imports, time zones, debuggers (see frames): they have no influence on results.
+Refused before the agent runs (scan), in the agent and in the user's functions and classes that it names: the names
+below, however they were imported, also behind `functools.partial` and in default factories of the user's classes;
+generators made outside the agent (`rng = random.Random(1)` in a module: its state goes on over runs), clients and
+pools made outside it.
 
-Not seen: `datetime.now` and `date.today` reached by other ways than a name (`getattr(datetime, "now")`, inside a library, a default
-factory of a library's class), builtins that a library took by name before `install()`, what extension modules read by themselves, system
-calls on descriptors opened earlier (`os.read`), module variables that change between runs, `sys.argv` in libraries, `hash()` of text,
-`id()`. If it changes what the agent asks for, the divergence check stops the run; if it changes only the result, `perdure crashtest` shows it.
+Refused while it runs (hooks), wherever the call stands, libraries included: `time`, `random`, `uuid` and `os` asked
+through their modules, `os.environ`, unseeded generators; files, folders and their state, sockets, processes, threads,
+`input`, sqlite3, ctypes.
+
+Allowed on purpose, because nothing of it comes back to the agent: print, logging, warnings, tracebacks, imports, time
+zones, debuggers (the list stands in frames).
+
+Not seen:
+- `datetime.now`, `date.today` reached by other ways than a name: `getattr(datetime, "now")`, a method of an object
+  kept in a local variable, inside a library, in a default factory of a library's class. C code reads the clock there;
+- builtins that a library took by name before `install()`, what extension modules read or open by themselves;
+- descriptors opened earlier (`os.read`), streams of the process (`sys.stdin` behind another name);
+- generators, clients and counters of a module that an agent gets as an argument or changes as a variable; `sys.argv`
+  and `platform` in libraries; `id()`, `hash()` of text.
+
+Refused though it would do no harm: numpy's legacy `RandomState(seed)`, which draws from the system before it seeds (use
+`default_rng(seed)`), `str()` of a pandas table (asks for the terminal's width), a `requests.Request` that is prepared.
+
+What of these changes the steps that an agent asks for, the divergence check stops on replay (A7). What changes only
+its result, nothing stops.
 """
 
 from __future__ import annotations
@@ -232,7 +245,7 @@ _HOMES = {
 
 
 def banned(module: str, name: str) -> tuple[str, Kind] | None:
-    """The public name and the kind of what is called `name` in `module`, if it may not be used. `C.m` is a method of class C."""
+    """The public name and the kind of ban of `name` in `module`, if there is one. `C.m` is method m of class C."""
     for full in _spellings(module, name):
         if kind := BANNED.get(full):
             return full, kind

@@ -1,7 +1,7 @@
 """What a compiled function names, calls and imports, read from its bytecode.
 
-Read from the bytecode, not from the source: it is what will run (a file may have been edited since), it is always there, and the compiler
-has already decided which names are local. Positions tell which call a name belongs to.
+Read from the bytecode, not from the source: it is what will run (a file may have been edited since), it is always
+there, and the compiler has already decided which names are local. Positions tell which call a name belongs to.
 """
 
 from __future__ import annotations

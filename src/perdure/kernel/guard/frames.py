@@ -1,6 +1,6 @@
 """Whose code a frame is, and which line of the agent's is to blame for a call.
 
-G4. The line named is the innermost one of the user's code; if there is none, of the library's coroutine that runs in the run.
+G4. The line named is the innermost one of the user's code; if there is none, that of a library's coroutine in the run.
 G5. What the runtime does for itself, and machinery without influence on results, is never refused.
 """
 
@@ -27,7 +27,7 @@ class Whose(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """The agent's line, the function it stands in, and what that line called (none if it was the hooked name itself)."""
+    """The agent's line, the function it stands in, and what that line called (None: the hooked name itself)."""
 
     file: str
     line: int
@@ -39,7 +39,7 @@ _RUNTIME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 _STDLIB = tuple({sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib")})
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
-# Writes for people, finds code and its source, reads tables that ship with the machine: nothing of it comes back to the agent.
+# Writes for people, finds code and its source, reads tables of the machine: nothing of it comes back to the agent.
 _QUIET = (
     *(name + os.sep for name in ("logging", "importlib", "zoneinfo")),
     *("traceback.py", "linecache.py", "tokenize.py", "warnings.py", "inspect.py", "tracemalloc.py", "zipimport.py"),
@@ -85,9 +85,9 @@ def _classify(file: str) -> Whose:
         return Whose.USER if file.startswith(_TYPED_IN) else Whose.STDLIB
     if file.startswith(_RUNTIME):
         return Whose.RUNTIME
-    folder, found, rest = _after_installed(file)
-    if found:
-        if any(folder.startswith(own) or file.startswith(own) for own in _own_folders):
+    rest = _in_library(file)
+    if rest is not None:
+        if any(file.startswith(own) for own in _own_folders):
             return Whose.USER
         return Whose.TOOL if rest.startswith(_LIBRARY_TOOLS) else Whose.LIBRARY
     for root in _STDLIB:
@@ -104,18 +104,20 @@ def _classify_stdlib(rest: str) -> Whose:
     return Whose.QUIET if rest.startswith(_QUIET) else Whose.STDLIB
 
 
-def _after_installed(file: str) -> tuple[str, str, str]:
+def _in_library(file: str) -> str | None:
+    """The path below the folder where packages are installed."""
     for mark in _INSTALLED:
-        folder, found, rest = file.rpartition(mark)
+        _, found, rest = file.rpartition(mark)
         if found:
-            return folder + mark, found, rest
-    return "", "", file
+            return rest
+    return None
 
 
 def blame(frame: FrameType | None, *, reads_only: bool) -> Blame | None:
     """Who asked for this, seen from `frame` outwards; None if it is to be let through (G5).
 
-    asyncio reads the clock and the debug switch for itself, so its reads pass; what it opens or starts, it does for the agent.
+    asyncio reads the clock and its debug switch for itself, so its reads pass; what it opens or starts is the agent's
+    doing.
     """
     inner: FrameType | None = None
     guilty: FrameType | None = None
@@ -124,7 +126,7 @@ def blame(frame: FrameType | None, *, reads_only: bool) -> Blame | None:
     while frame is not None:
         code = frame.f_code
         whom = whose(code.co_filename)
-        if whom is Whose.QUIET or code.co_name == "__del__" or code.co_qualname.startswith("finalize."):
+        if whom is Whose.QUIET or code.co_name == "__del__" or code.co_qualname == "finalize.__call__":
             return None  # The collector runs finalizers wherever it happens to start.
         if whom is Whose.RUNTIME:
             break

@@ -1,9 +1,9 @@
-"""What refuses hidden state while agent code runs: an audit hook, and stand-ins for what raises no audit event.
+"""What refuses hidden state while agent code runs: an audit hook, and stand-ins where no audit event is raised.
 
-Things that don't work: to replace `datetime.datetime` by a subclass (C code makes the original, `isinstance` and pickles
-disagree); to set attributes of its type (immutable); to replace `os.environ` (references taken earlier go around, so the
-methods of its class are replaced); a trace function (slows every line).
-What is left open stands in bans.
+Things that don't work: to replace `datetime.datetime` by a subclass (C code makes the original, `isinstance` and
+pickles disagree); to set attributes of its type (immutable); to replace `os.environ` (references taken earlier go
+around, so the methods of its class are replaced); a trace function (slows every line). What is left open stands in
+bans.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 G1. A mark belongs to one thread; code in other threads, steps included, is never affected.
 G2. Marks nest: a thread is free again when it has left as often as it has entered.
 
-The marks are one list of thread numbers: that it is empty is the cheapest test there is, so code elsewhere pays for one
-load and one branch. Things that don't work: a context variable (steps inherit a copy of the agent's context),
-`threading.local` (twice the price when nobody runs agent code), a count without an owner (refuses steps in other threads).
+The marks are one list of thread numbers: that it is empty is the cheapest test there is, so code elsewhere pays for
+one load and one branch. Things that don't work: a context variable (steps inherit a copy of the agent's context), a
+`threading.local` (twice the price when nobody runs agent code), a count without an owner (refuses steps in other
+threads).
 """
 
 from __future__ import annotations

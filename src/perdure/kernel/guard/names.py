@@ -58,16 +58,16 @@ def attribute(value: Value, attr: str) -> Value:
     own = _instance_dict(obj)
     if attr in own:
         return Value(own[attr])
-    cls: type[Any] = type(obj)
-    return _member(cls, attr)
+    return _member(type(obj), attr)
 
 
-def _member(cls: type[Any], attr: str) -> Value:
-    for owner in type.__dict__["__mro__"].__get__(cls):
-        if attr in vars(owner):
-            found: Any = vars(owner)[attr]
-            if isinstance(found, staticmethod | classmethod):
-                found = cast("Any", found).__func__
+def _member(cls: Any, attr: str) -> Value:
+    for owner in cast("tuple[type, ...]", type.__dict__["__mro__"].__get__(cls)):
+        members = cast("dict[str, Any]", vars(owner))
+        if attr in members:
+            found = members[attr]
+            if type(found) in {staticmethod, classmethod}:
+                found = found.__func__
             return Value(found, owner.__module__, f"{owner.__qualname__}.{attr}")
     return Value(MISSING, cls.__module__, f"{cls.__qualname__}.{attr}")
 
@@ -81,8 +81,10 @@ def _instance_dict(obj: Any) -> dict[str, Any]:
 
 
 def callables(obj: Any) -> Iterator[Any]:
-    """What is called when `obj` is called: behind stand-ins, partials, bound methods and decorators."""
+    """What is called when `obj` is called: behind stand-ins, partials, bound methods and decorators, up to a step."""
     for _ in range(64):
+        if is_recorded(obj):
+            return
         yield obj
         if isinstance(obj, StandIn):
             obj = obj.__wrapped__
@@ -110,6 +112,10 @@ def own_name(obj: Any) -> tuple[str, str] | None:
             return obj.__module__ or "", obj.__qualname__
         cls: type = home if isinstance(home, type) else type(home)
         return cls.__module__, f"{cls.__qualname__}.{obj.__name__}"
+    if isinstance(obj, MethodType):
+        return type(obj.__self__).__module__, f"{type(obj.__self__).__qualname__}.{obj.__name__}"
+    if type(obj).__name__ == "cython_function_or_method":
+        return str(obj.__module__), str(obj.__qualname__)
     return None
 
 
@@ -141,12 +147,12 @@ def method_of_held(obj: Any, attr: str) -> tuple[str, Kind] | None:
     for cls in type(obj).__mro__:
         full = bans.public(cls.__module__, cls.__qualname__)
         if full == "random.Random" or cls.__module__.startswith("numpy.random."):
-            return f"{cls.__qualname__}.{attr} of a generator made outside the agent", bans.CHANCE
+            return f"{cls.__qualname__}.{attr}() of a generator made outside the agent,", bans.CHANCE
         if full in bans.HELD:
-            return f"{full}.{attr}", bans.HELD[full]
+            return f"{full}.{attr}()", bans.HELD[full]
         root = cls.__module__.partition(".")[0]
         if root in bans.CALLS and cls.__name__.endswith(bans.CLIENTS):
-            return f"{root}.{cls.__name__}.{attr}", bans.OUTSIDE
+            return f"{root}.{cls.__name__}.{attr}()", bans.OUTSIDE
     return None
 
 

@@ -1,6 +1,6 @@
 """The scan of an agent before it runs: what it, and the user's functions it names, would read of hidden state.
 
-G8. The scan runs nothing and imports nothing; what it cannot resolve it lets pass: the hooks and the divergence check remain.
+G8. The scan runs nothing and imports nothing; what it cannot resolve it lets pass, the hooks come after it.
 G9. It follows only the user's own code, and never into a step or an agent.
 """
 
@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any, TypeAlias
+from weakref import WeakSet
 
 from perdure.kernel.guard import bans, frames
 from perdure.kernel.guard.bans import Kind
@@ -33,9 +34,18 @@ from perdure.kernel.guard.scope import Scope, scope_of
 
 _Verdict: TypeAlias = tuple[str, Kind] | None
 
+_passed: WeakSet[FunctionType] = WeakSet()
+
 
 def check_agent(fn: Callable[..., Any]) -> None:
-    """Raise `HiddenState` for what this agent would read outside steps; the error names all of it."""
+    """Raise `HiddenState` for what this agent would read outside steps; the error names all of it.
+
+    Once for each function: what passed is not scanned again.
+    """
+    if isinstance(fn, FunctionType) and fn in _passed:
+        return
+    if is_recorded(fn):
+        fn = getattr(fn, "__wrapped__", fn)
     functions = [each for each in callables(fn) if isinstance(each, FunctionType)]
     if not functions:
         return
@@ -47,6 +57,7 @@ def check_agent(fn: Callable[..., Any]) -> None:
     scan.run()
     if scan.findings:
         raise refusal(scan.findings)
+    _passed.update(functions)
 
 
 class _Scan:
@@ -132,7 +143,7 @@ class _Scan:
         return any(is_durable(scope.walk(each)[-1].obj) for each in around)
 
     def _is_foreign(self, obj: Any) -> bool:
-        """A step, an agent, or the runtime; but helpers beside an agent of the runtime's own package are that agent's."""
+        """A step, an agent, or the runtime; but helpers beside an agent of the runtime's own package are its own."""
         if isinstance(obj, FunctionType) and self._home.owns(obj):
             return is_recorded(obj)
         return is_durable(obj)
@@ -149,4 +160,4 @@ def _counts(name: str, obj: Any, call: Call | None) -> bool:
 
 
 def _called(name: str, use: Use) -> str:
-    return f"{name}()" if use.text == name else f"{name}(), here called {use.text}"
+    return f"{name}()" if f".{name}".endswith(f".{use.text}") else f"{use.text}(), which is {name}(),"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
 from perdure.kernel.guard.code import Nested, Reading, Use, read
@@ -26,7 +26,7 @@ class Scope:
         """The values of `a`, `a.b` and `a.b.c`, up to what belongs to the runtime."""
         path = [self._root(use)]
         for attr in use.attrs:
-            if is_durable(path[-1].obj):
+            if is_durable(path[-1].obj) and not isinstance(path[-1].obj, ModuleType):
                 break
             path.append(attribute(path[-1], attr))
         return path

@@ -10,7 +10,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
-from perdure.kernel.guard.bans import ARGS_NEEDED, Kind
+from perdure.kernel.guard.bans import ARGS_NEEDED, LOADED, Kind
 from perdure.kernel.guard.frames import blame, caller
 from perdure.kernel.guard.marks import marked
 from perdure.kernel.guard.refusal import Finding, refusal
@@ -23,9 +23,9 @@ def stop(name: str, kind: Kind, detail: object = None, *, reads_only: bool = Fal
     found = blame(caller(2), reads_only=reads_only)
     if found is None:
         return
-    what = f"{name}()" if detail is None else f"{name}({str(detail)[:_detail_chars_max]!r})"
+    what = name if name in LOADED else f"{name}({repr(str(detail)[:_detail_chars_max]) if detail is not None else ''})"
     if found.called is not None and found.called != name:
-        what = f"{found.called}(), which calls {what}"
+        what = f"{found.called}(), which uses {what},"
     raise refusal([Finding(found.file, found.line, found.function, what, kind)])
 
 

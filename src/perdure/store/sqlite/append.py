@@ -3,8 +3,9 @@
 L1. The worker's row, and each run's worker and epoch, are checked in the transaction that writes.
 J1. Records are only added, each run's next number first.
 
-One SELECT per run finds its verdict, then everything that passed is inserted: no statement both checks and inserts, because SQLite then
-builds a temporary table (50 µs measured). A write whose COMMIT answered with an error is recognised when it comes again.
+A verdict is found per run, then everything that passed is inserted. A write whose COMMIT answered with an error is
+recognised when it comes again. Things that don't work: one statement that checks and inserts (SQLite then builds a
+temporary table: 50 µs).
 """
 
 from __future__ import annotations
@@ -12,31 +13,30 @@ from __future__ import annotations
 from typing import Any, Final, cast
 from zlib import crc32
 
-import apsw
-
 from perdure.base.status import ENDED
 from perdure.errors import LeaseLost
 from perdure.store.contract import Appended, RunWrite, Verdict
 from perdure.store.sqlite import journal
+from perdure.store.sqlite.db import Db
 from perdure.store.sqlite.errors import REFUSED, Unbatched
+from perdure.store.sqlite.known import Fact, Known
 from perdure.store.sqlite.rows import MASK, SPREAD, encode, end_sum, error_bytes
 
 _ALL: Final = -1
 
 # The control mark, and whether the worker still lives.
-FENCE: Final = "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'controls'), EXISTS (SELECT 1 FROM workers WHERE num = ?)"
+FENCE: Final = (
+    "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'controls'), EXISTS (SELECT 1 FROM workers WHERE num = ?)"
+)
 # What a run's verdict depends on.
 _CHECK: Final = """
-SELECT num, worker, epoch, (SELECT max(seq) FROM journal WHERE run = num), (SELECT max(id) FROM controls WHERE run = num)
+SELECT num, worker, epoch, (SELECT max(seq) FROM journal WHERE run = num), (SELECT max(id) FROM controls WHERE run =
+  num)
 FROM runs WHERE num = ?"""
-# Both of them in one, for a batch of one run.
-_CHECK_ONE: Final = """
-SELECT num, worker, epoch, (SELECT max(seq) FROM journal WHERE run = num), (SELECT max(id) FROM controls WHERE run = num),
-  (SELECT seq FROM sqlite_sequence WHERE name = 'controls'), EXISTS (SELECT 1 FROM workers WHERE num = ?2)
-FROM runs WHERE num = ?1"""
 # A run's new state.
 _CHANGE: Final = """
-UPDATE runs SET status = ?2, reason = ?3, waiting_on = ?4, ready_at = ?5, result = ?6, error = ?7, end_sum = ?8, worker = iif(?9, NULL, worker),
+UPDATE runs SET status = ?2, reason = ?3, waiting_on = ?4, ready_at = ?5, result = ?6, error = ?7, end_sum = ?8,
+  worker = iif(?9, NULL, worker),
   code = coalesce(?10, code), updated_at = ?11
 WHERE num = ?1"""
 # A run's progress.
@@ -52,18 +52,21 @@ _CONSUME_ALL: Final = "DELETE FROM controls WHERE run = ?"
 _PENDING: Final = "SELECT 1 FROM controls WHERE run = ? LIMIT 1"
 
 
-def append(db: apsw.Connection, worker: int, writes: list[RunWrite], now: float) -> Appended:
+def append(db: Db, known: Known, worker: int, writes: list[RunWrite], now: float) -> Appended:
+    if not known.confirm(db, worker):
+        known.mark = fence(db, worker)
+        known.worker = worker
     if len(writes) == 1:
-        return _append_one(db, worker, writes[0], now)
-    mark = fence(db, worker)
-    rows = {row[0]: row for row in cast(Any, db.executemany(_CHECK, [(write.num,) for write in writes]))}
+        return _append_one(db, known, worker, writes[0], now)
+    unknown = [(write.num,) for write in writes if not _holds(known, write)]
+    rows = {row[0]: row for row in db.executemany(_CHECK, unknown)} if unknown else {}
     if len({write.num for write in writes}) < len(writes):
-        return _append_singly(db, worker, writes, mark, now)  # the same run twice: the second write builds on the first
+        return append_singly(db, known, worker, writes, now)  # the same run twice: the second write builds on the first
     verdicts: list[Verdict] = []
     inserts: list[tuple[int, int, int, int, bytes]] = []
     rest: list[RunWrite] = []
     for write in writes:
-        verdict, stored = _judge(db, worker, write, rows.get(write.num))
+        verdict, stored = _verdict(db, known, worker, write, rows)
         verdicts.append(verdict)
         if verdict is not Verdict.DONE or stored == _ALL:
             continue
@@ -78,57 +81,75 @@ def append(db: apsw.Connection, worker: int, writes: list[RunWrite], now: float)
         if inserts:
             db.executemany(journal.INSERT, inserts)
         for write in rest:
-            _apply(db, write, now)
+            _apply(db, known, write, now)
     except REFUSED:
         raise Unbatched from None
-    return Appended(verdicts, mark)
+    return Appended(verdicts, known.mark)
 
 
-def append_singly(db: apsw.Connection, worker: int, writes: list[RunWrite], now: float) -> Appended:
-    """The same, but what SQLite refuses stays the matter of one run (design 1.6.8)."""
-    return _append_singly(db, worker, writes, fence(db, worker), now)
-
-
-def fence(db: apsw.Connection, worker: int) -> int:
-    """The control mark; `LeaseLost` if the worker was buried (L1)."""
-    mark, alive = cast(Any, db.execute(FENCE, (worker,)).get)
-    if not alive:
-        raise LeaseLost
-    return cast(int, mark)
-
-
-def _append_one(db: apsw.Connection, worker: int, write: RunWrite, now: float) -> Appended:
-    row = cast(Any, db.execute(_CHECK_ONE, (write.num, worker)).get)
-    if row is None:
-        return Appended([Verdict.FENCED], fence(db, worker))
-    if not row[6]:
-        raise LeaseLost
-    verdict, stored = _judge(db, worker, write, row)
-    if verdict is Verdict.DONE and stored != _ALL:
-        try:
-            _write(db, write, stored, now)
-        except REFUSED:
-            raise Unbatched from None
-    return Appended([verdict], row[5])
-
-
-def _append_singly(db: apsw.Connection, worker: int, writes: list[RunWrite], mark: int, now: float) -> Appended:
+def append_singly(db: Db, known: Known, worker: int, writes: list[RunWrite], now: float) -> Appended:
+    """The same run by run, so that what SQLite refuses stays the matter of one run (design 1.6.8)."""
+    known.runs.clear()
+    mark = fence(db, worker)
     verdicts: list[Verdict] = []
     for write in writes:
         verdict, stored = _judge(db, worker, write, db.execute(_CHECK, (write.num,)).get)
         if verdict is Verdict.DONE and stored != _ALL:
             db.execute("SAVEPOINT one_run")
             try:
-                _write(db, write, stored, now)
+                _write(db, known, write, stored, now)
             except REFUSED:
                 db.execute("ROLLBACK TO one_run")
                 verdict = Verdict.CONFLICT
             db.execute("RELEASE one_run")
         verdicts.append(verdict)
+    known.runs.clear()
     return Appended(verdicts, mark)
 
 
-def _judge(db: apsw.Connection, worker: int, write: RunWrite, row: Any) -> tuple[Verdict, int]:
+def fence(db: Db, worker: int) -> int:
+    """The control mark; `LeaseLost` if the worker was buried (L1)."""
+    mark, alive = db.execute(FENCE, (worker,)).get
+    if not alive:
+        raise LeaseLost
+    return cast("int", mark)
+
+
+def _append_one(db: Db, known: Known, worker: int, write: RunWrite, now: float) -> Appended:
+    rows: dict[int, Any] = {}
+    if not _holds(known, write):
+        rows[write.num] = db.execute(_CHECK, (write.num,)).get
+    verdict, stored = _verdict(db, known, worker, write, rows)
+    if verdict is Verdict.DONE and stored != _ALL:
+        try:
+            _write(db, known, write, stored, now)
+        except REFUSED:
+            raise Unbatched from None
+    return Appended([verdict], known.mark)
+
+
+def _holds(known: Known, write: RunWrite) -> bool:
+    """Do the facts suffice for this write?"""
+    fact = known.runs.get(write.num)
+    if fact is None or fact[0] != write.epoch or fact[1] != write.seq:
+        return False
+    return write.unless_control is None or fact[2] <= write.unless_control
+
+
+def _verdict(db: Db, known: Known, worker: int, write: RunWrite, rows: dict[int, Any]) -> tuple[Verdict, int]:
+    """As `_judge`, from the facts where they suffice; and what will be true of the run after this write."""
+    num = write.num
+    if num not in rows and (fact := known.runs.get(num)) is not None:
+        known.runs[num] = Fact(fact[0], fact[1] + len(write.records), fact[2])
+        return Verdict.DONE, 0
+    row = rows.get(num)
+    verdict, stored = _judge(db, worker, write, row)
+    if verdict is Verdict.DONE and stored != _ALL and row is not None:
+        known.runs[num] = Fact(write.epoch, (row[3] or 0) + 1 + len(write.records) - stored, row[4] or 0)
+    return verdict, stored
+
+
+def _judge(db: Db, worker: int, write: RunWrite, row: Any) -> tuple[Verdict, int]:
     """The verdict, and how many of the records are stored already; `_ALL` if nothing is left to write."""
     if row is None:
         return Verdict.FENCED, 0
@@ -150,13 +171,13 @@ def _judge(db: apsw.Connection, worker: int, write: RunWrite, row: Any) -> tuple
     return Verdict.DONE, stored
 
 
-def _write(db: apsw.Connection, write: RunWrite, stored: int, now: float) -> None:
+def _write(db: Db, known: Known, write: RunWrite, stored: int, now: float) -> None:
     journal.add(db, write.num, write.epoch, write.seq + stored, write.records[stored:] if stored else write.records)
     if write.change is not None or write.progress is not None or write.pulses or write.controls_seen:
-        _apply(db, write, now)
+        _apply(db, known, write, now)
 
 
-def _apply(db: apsw.Connection, write: RunWrite, now: float) -> None:
+def _apply(db: Db, known: Known, write: RunWrite, now: float) -> None:
     """Everything of a write that is not a record."""
     num, change = write.num, write.change
     if write.controls_seen:
@@ -168,6 +189,8 @@ def _apply(db: apsw.Connection, write: RunWrite, now: float) -> None:
     if change is None:
         return
     ready_at = change.ready_at
+    if change.release or change.status in ENDED:
+        known.runs.pop(num, None)
     if change.status in ENDED:
         db.execute(_CONSUME_ALL, (num,))
     elif change.release and db.execute(_PENDING, (num,)).get is not None:
@@ -175,5 +198,17 @@ def _apply(db: apsw.Connection, write: RunWrite, now: float) -> None:
     error = error_bytes(change.error)
     db.execute(
         _CHANGE,
-        (num, change.status, change.reason, change.waiting_on, ready_at, change.result, error, end_sum(num, change.result, error), change.release, change.code, now),
+        (
+            num,
+            change.status,
+            change.reason,
+            change.waiting_on,
+            ready_at,
+            change.result,
+            error,
+            end_sum(num, change.result, error),
+            change.release,
+            change.code,
+            now,
+        ),
     )

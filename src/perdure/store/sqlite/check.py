@@ -5,30 +5,38 @@ S1. Structure, indexes, checksums, gaps, and what the tables say about each othe
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
-
-import apsw
+from typing import Final
 
 from perdure.base.records import decode_record
 from perdure.errors import StoreDamaged
+from perdure.store.sqlite.db import Db
 from perdure.store.sqlite.rows import RUN, record_sum, run_row
 
 _JOURNAL: Final = "SELECT run, seq, sum, body FROM journal ORDER BY run, seq"
 _PROBLEMS: Final = (
-    ("SELECT DISTINCT run FROM journal WHERE run NOT IN (SELECT num FROM runs)", "records of run number {} exist, but no such run"),
-    ("SELECT DISTINCT run FROM controls WHERE run NOT IN (SELECT num FROM runs)", "requests for run number {} exist, but no such run"),
-    ("SELECT id FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT num FROM workers)", "run '{}' is held by a worker that does not exist"),
+    (
+        "SELECT DISTINCT run FROM journal WHERE run NOT IN (SELECT num FROM runs)",
+        "records of run number {} exist, but no such run",
+    ),
+    (
+        "SELECT DISTINCT run FROM controls WHERE run NOT IN (SELECT num FROM runs)",
+        "requests for run number {} exist, but no such run",
+    ),
+    (
+        "SELECT id FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT num FROM workers)",
+        "run '{}' is held by a worker that does not exist",
+    ),
     ("SELECT id FROM runs WHERE worker IS NOT NULL AND epoch < 1", "run '{}' is held without an epoch"),
     (
-        "SELECT id FROM runs WHERE status IN ('completed', 'failed', 'cancelled') AND worker IS NULL AND ready_at IS NOT NULL",
+        "SELECT id FROM runs WHERE status IN ('completed', 'failed', 'cancelled') AND ready_at IS NOT NULL",
         "run '{}' has ended and is ready all the same",
     ),
 )
 FINDINGS_MAX: Final = 1_000
 
 
-def check(db: apsw.Connection) -> list[str]:
-    found = [f"SQLite: {row[0]}" for row in cast(Any, db.execute("PRAGMA integrity_check(100)")) if row[0] != "ok"]
+def check(db: Db) -> list[str]:
+    found = [f"SQLite: {row[0]}" for row in db.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
     if found:
         return found  # what the tables say is not worth reading then
     for row in db.execute(RUN):
@@ -38,14 +46,14 @@ def check(db: apsw.Connection) -> list[str]:
             found.append(str(exc))
     found += _journals(db)
     for sql, words in _PROBLEMS:
-        found += [words.format(row[0]) for row in cast(Any, db.execute(sql))]
+        found += [words.format(row[0]) for row in db.execute(sql)]
     return found[:FINDINGS_MAX]
 
 
-def _journals(db: apsw.Connection) -> list[str]:
+def _journals(db: Db) -> list[str]:
     found: list[str] = []
     current, expected = 0, 1
-    for run, seq, stored_sum, body in cast(Any, db.execute(_JOURNAL)):
+    for run, seq, stored_sum, body in db.execute(_JOURNAL):
         if run != current:
             current, expected = run, 1
         if seq != expected:

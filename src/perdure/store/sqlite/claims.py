@@ -2,8 +2,8 @@
 
 L1. A run is taken only by a registered worker and only while nobody holds it; its epoch grows.
 
-A run is ready when nobody holds it and `ready_at` has passed. The index of ready runs starts with the agent, then the priority, so that a
-claim walks down the levels of priority and never sorts a backlog.
+A run is ready when nobody holds it and `ready_at` has passed. The index of ready runs starts with the agent, then the
+priority, so that a claim walks down the levels of priority and never sorts a backlog.
 """
 
 from __future__ import annotations
@@ -11,82 +11,94 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import Final, cast
 
-import apsw
-
-from perdure.base.status import Reason, Status
+from perdure.base.status import Reason
 from perdure.errors import StoreDamaged
 from perdure.store.contract import Claimed, ControlRow
 from perdure.store.sqlite import runs
 from perdure.store.sqlite.append import fence
+from perdure.store.sqlite.db import Db
 from perdure.store.sqlite.rows import control_row, text
 
 # The highest level of priority at which an agent has runs, and the next one below.
 _TOP: Final = "SELECT max(priority) FROM runs WHERE worker IS NULL AND ready_at IS NOT NULL AND agent = ?"
-_NEXT: Final = "SELECT max(priority) FROM runs WHERE worker IS NULL AND ready_at IS NOT NULL AND agent = ? AND priority < ?"
+_NEXT: Final = (
+    "SELECT max(priority) FROM runs WHERE worker IS NULL AND ready_at IS NOT NULL AND agent = ? AND priority < ?"
+)
 # Ready runs of one agent at one level, the longest ready first.
 _DUE: Final = """
 SELECT -priority, ready_at, num FROM runs
-WHERE worker IS NULL AND ready_at IS NOT NULL AND agent = ? AND priority = ? AND ready_at <= ? ORDER BY ready_at, num LIMIT ?"""
+WHERE worker IS NULL AND ready_at IS NOT NULL AND agent = ? AND priority = ? AND ready_at <= ? ORDER BY ready_at, num
+LIMIT ?"""
 # When the first run of one agent at one level becomes ready.
-_SOONEST: Final = "SELECT min(ready_at) FROM runs WHERE worker IS NULL AND ready_at IS NOT NULL AND agent = ? AND priority = ?"
+_SOONEST: Final = (
+    "SELECT min(ready_at) FROM runs WHERE worker IS NULL AND ready_at IS NOT NULL AND agent = ? AND priority = ?"
+)
 # The same for one run.
 _ONE: Final = "SELECT agent, ready_at, num FROM runs WHERE id = ? AND worker IS NULL AND ready_at IS NOT NULL"
 # Take it.
 _TAKE: Final = """
-UPDATE runs SET worker = ?2, epoch = epoch + 1, status = 'running', reason = NULL, waiting_on = NULL, ready_at = NULL, updated_at = ?3
+UPDATE runs SET worker = ?2, epoch = epoch + 1, status = 'running', reason = NULL, waiting_on = NULL, ready_at = NULL,
+  updated_at = ?3
 WHERE num = ?1 AND worker IS NULL"""
 # What was asked of it meanwhile.
-_ASKED: Final = 'SELECT id, run, kind, body, "by", at FROM controls WHERE run IN (SELECT value FROM json_each(?)) ORDER BY id'
+_ASKED: Final = (
+    'SELECT id, run, kind, body, "by", at FROM controls WHERE run IN (SELECT value FROM json_each(?)) ORDER BY id'
+)
 # A row that cannot be trusted stays where a person can see it.
 _SPOILT: Final = "UPDATE runs SET worker = NULL, ready_at = NULL, status = 'parked', reason = 'store', updated_at = ?2 WHERE num = ?1"
 # Those of an earlier claim that are still held: its COMMIT answered with an error.
 _STILL: Final = "SELECT 1 FROM runs WHERE num = ? AND worker = ? AND epoch = ?"
 # Parked runs whose code came back.
 _READMISSIBLE: Final = """
-SELECT num FROM runs WHERE status = 'parked' AND worker IS NULL AND agent = ?1 AND (reason = 'no_code' OR reason = 'diverged' AND code IS NOT ?2)"""
-_READMIT: Final = "UPDATE runs SET status = 'queued', reason = NULL, waiting_on = NULL, ready_at = ?2, updated_at = ?2 WHERE num = ?1"
+SELECT num FROM runs WHERE status = 'parked' AND worker IS NULL AND agent = ?1 AND (reason = 'no_code' OR reason =
+'diverged' AND code IS NOT ?2)"""
+_READMIT: Final = """
+UPDATE runs SET status = 'queued', reason = NULL, waiting_on = NULL, ready_at = ?2, updated_at = ?2 WHERE num = ?1"""
+
 # Agents with runs nobody holds, one step along the index at a time.
 _AGENT: Final = "SELECT min(agent) FROM runs WHERE worker IS NULL AND ready_at IS NOT NULL AND agent > ?"
 # Ready runs of an agent nobody serves: what its module is and whether it began.
 _UNSERVED: Final = """
 SELECT num, id, module, EXISTS (SELECT 1 FROM journal WHERE run = num) FROM runs
 WHERE worker IS NULL AND ready_at IS NOT NULL AND agent = ? AND ready_at <= ?"""
-_PARK: Final = "UPDATE runs SET status = 'parked', reason = ?2, waiting_on = NULL, ready_at = NULL, updated_at = ?3 WHERE num = ?1"
+_PARK: Final = (
+    "UPDATE runs SET status = 'parked', reason = ?2, waiting_on = NULL, ready_at = NULL, updated_at = ?3 WHERE num = ?1"
+)
 _SERVED: Final = "SELECT agents FROM workers"
 
 Held = tuple[int, int]
 """A run's number and the epoch at which it was taken."""
 
 
-def due(db: apsw.Connection, agents: list[str], limit: int, only: str | None, now: float) -> list[int]:
+def due(db: Db, agents: list[str], limit: int, only: str | None, now: float) -> list[int]:
     """Numbers of ready runs, highest priority and longest ready first."""
     if only is not None:
-        row = cast(Any, db.execute(_ONE, (only,)).get)
+        row = db.execute(_ONE, (only,)).get
         return [row[2]] if row is not None and row[0] in agents and row[1] <= now and limit > 0 else []
     found = [list(_due_of(db, agent, limit, now)) for agent in dict.fromkeys(agents)]
     return [num for (_, _, num), _ in zip(heapq.merge(*found), range(limit), strict=False)]
 
 
-def _due_of(db: apsw.Connection, agent: str, limit: int, now: float) -> Iterator[tuple[int, float, int]]:
+def _due_of(db: Db, agent: str, limit: int, now: float) -> Iterator[tuple[int, float, int]]:
     left = limit
     for priority in _levels(db, agent):
         if left <= 0:
             return
-        for row in cast(Any, db.execute(_DUE, (agent, priority, now, left))):
+        for row in db.execute(_DUE, (agent, priority, now, left)):
             left -= 1
             yield row
 
 
-def _levels(db: apsw.Connection, agent: str) -> Iterator[int]:
-    priority = cast("int | None", db.execute(_TOP, (agent,)).get)
+def _levels(db: Db, agent: str) -> Iterator[int]:
+    priority = db.execute(_TOP, (agent,)).get
     while priority is not None:
         yield priority
-        priority = cast("int | None", db.execute(_NEXT, (agent, priority)).get)
+        priority = db.execute(_NEXT, (agent, priority)).get
 
 
-def claim(db: apsw.Connection, worker: int, agents: list[str], limit: int, only: str | None, now: float) -> list[Claimed]:
+def claim(db: Db, worker: int, agents: list[str], limit: int, only: str | None, now: float) -> list[Claimed]:
     nums = due(db, agents, limit, only, now)
     if not nums:
         return []
@@ -95,10 +107,10 @@ def claim(db: apsw.Connection, worker: int, agents: list[str], limit: int, only:
     return claimed(db, nums, now)
 
 
-def claimed(db: apsw.Connection, nums: list[int], now: float) -> list[Claimed]:
+def claimed(db: Db, nums: list[int], now: float) -> list[Claimed]:
     """The runs with their requests; one whose row is damaged is parked instead (S1)."""
     asked: dict[int, list[ControlRow]] = {}
-    for row in cast(Any, db.execute(_ASKED, (text(nums),))):
+    for row in db.execute(_ASKED, (text(nums),)):
         asked.setdefault(row[1], []).append(control_row(row))
     taken: list[Claimed] = []
     for num in nums:
@@ -109,49 +121,50 @@ def claimed(db: apsw.Connection, nums: list[int], now: float) -> list[Claimed]:
     return taken
 
 
-def still_held(db: apsw.Connection, worker: int, held: list[Held], now: float) -> list[Claimed]:
+def still_held(db: Db, worker: int, held: list[Held], now: float) -> list[Claimed]:
     """Of the runs that an unanswered COMMIT may have taken, those it did take."""
     return claimed(db, [num for num, epoch in held if db.execute(_STILL, (num, worker, epoch)).get is not None], now)
 
 
-def next_ready(db: apsw.Connection, agents: list[str], only: str | None) -> float | None:
+def next_ready(db: Db, agents: list[str], only: str | None) -> float | None:
     if only is not None:
-        row = cast(Any, db.execute(_ONE, (only,)).get)
+        row = db.execute(_ONE, (only,)).get
         return row[1] if row is not None and row[0] in agents else None
-    times = (cast("float | None", db.execute(_SOONEST, (agent, priority)).get) for agent in dict.fromkeys(agents) for priority in _levels(db, agent))
+    times = (
+        cast("float | None", db.execute(_SOONEST, (agent, priority)).get)
+        for agent in dict.fromkeys(agents)
+        for priority in _levels(db, agent)
+    )
     return min((at for at in times if at is not None), default=None)
 
 
-def readmissible(db: apsw.Connection, agents: dict[str, str]) -> list[int]:
-    return [row[0] for agent, code in agents.items() for row in cast(Any, db.execute(_READMISSIBLE, (agent, code)))]
+def readmissible(db: Db, agents: dict[str, str]) -> list[int]:
+    return [row[0] for agent, code in agents.items() for row in db.execute(_READMISSIBLE, (agent, code))]
 
 
-def readmit(db: apsw.Connection, agents: dict[str, str], now: float) -> int:
+def readmit(db: Db, agents: dict[str, str], now: float) -> int:
     nums = readmissible(db, agents)
     db.executemany(_READMIT, [(num, now) for num in nums])
     return len(nums)
 
 
-def orphans(db: apsw.Connection, agents: list[str], modules: list[str], now: float) -> list[tuple[int, str]]:
+def orphans(db: Db, agents: list[str], modules: list[str], now: float) -> list[tuple[int, str]]:
     """Number and id of the ready runs whose code is gone."""
     served = set(agents)
-    for (names,) in cast(Any, db.execute(_SERVED)):
+    for (names,) in db.execute(_SERVED):
         served.update(json.loads(names))
     gone: list[tuple[int, str]] = []
-    agent = cast("str | None", db.execute(_AGENT, ("",)).get)
+    agent = db.execute(_AGENT, ("",)).get
     while agent is not None:
         if agent not in agents:
-            for num, run_id, module, begun in cast(Any, db.execute(_UNSERVED, (agent, now))):
+            for num, run_id, module, begun in db.execute(_UNSERVED, (agent, now)):
                 if module in modules or (begun and agent not in served):
                     gone.append((num, run_id))
-        agent = cast("str | None", db.execute(_AGENT, (agent,)).get)
+        agent = db.execute(_AGENT, (agent,)).get
     return gone
 
 
-def park_orphans(db: apsw.Connection, agents: list[str], modules: list[str], now: float) -> list[str]:
+def park_orphans(db: Db, agents: list[str], modules: list[str], now: float) -> list[str]:
     gone = orphans(db, agents, modules, now)
     db.executemany(_PARK, [(num, Reason.NO_CODE, now) for num, _ in gone])
     return [run_id for _, run_id in gone]
-
-
-assert Status.RUNNING == "running" and Status.QUEUED == "queued" and Status.PARKED == "parked" and Reason.STORE == "store"

@@ -1,6 +1,7 @@
 """One connection, its transactions, and where they run: on the loop while commits are fast, else on one thread.
 
-D3. A transaction is committed once or not at all: COMMIT is never repeated. After an error the connection is dropped, and reopened on next use.
+D3. A transaction is committed once or not at all: COMMIT is never repeated. After an error the connection is dropped,
+    and reopened on next use.
 D4. The connection is never used by two threads at once: a verb first waits for what an earlier one left on the thread.
 
 Inline attempts do not wait for locks; a busy store hands the same work to the thread, which does.
@@ -18,21 +19,18 @@ import apsw
 from perdure.base import faults, limits
 from perdure.base.world import World
 from perdure.errors import PerdureError, UsageError
-from perdure.store.sqlite.connection import PAGE_BYTES, abandon, leave, open_connection, prepare_wal
+from perdure.store.sqlite.connection import abandon, leave, open_connection
+from perdure.store.sqlite.db import Db
 from perdure.store.sqlite.errors import Locked, Unbatched, is_busy, translate
+from perdure.store.sqlite.wal import Wal, prepare
 
 T = TypeVar("T")
-Work = Callable[[apsw.Connection], T]
+Work = Callable[[Db], T]
 
 LOCK_WAIT_MS: Final = 5_000
 OPEN_ATTEMPTS_MAX: Final = 20
 INLINE_TRIAL_EVERY: Final = 100
-CHECKPOINT_BYTES: Final = 4 * 1024 * 1024
-CHECKPOINT_FORCED_BYTES: Final = 4 * CHECKPOINT_BYTES
-CHECKPOINT_WAIT_MS: Final = 500
 
-CHECKPOINT_BEFORE = faults.point("checkpoint.before", "the WAL is long enough to be moved into the file")
-CHECKPOINT_AFTER = faults.point("checkpoint.after", "the WAL was moved into the file, as far as readers allow")
 CLOSE_BEFORE = faults.point("close.before", "the store is about to be closed")
 CLOSE_AFTER = faults.point("close.after", "the store is closed")
 
@@ -59,14 +57,13 @@ class Engine:
     def __init__(self, path: str, world: World) -> None:
         self.path = path
         self.busy_s = 0.0
-        self.wal_pages = 0
+        self.wal = Wal()
         self.commit_unknown = False  # the last failed transaction died in or after COMMIT
         self._monotonic = world.monotonic
-        self._db: apsw.Connection | None = None
+        self._db: Db | None = None
         self._opened = False
         self._worker = False
         self._commit_avg_s = 0.0
-        self._checkpoint_pages = CHECKPOINT_BYTES // PAGE_BYTES
         self._turn = 0
         self._pool: ThreadPoolExecutor | None = None
         self._left: Future[object] | None = None
@@ -101,7 +98,7 @@ class Engine:
         if faults.armed:
             faults.hit(CLOSE_AFTER)
 
-    def _connected(self, patience_ms: int) -> apsw.Connection:
+    def _connected(self, patience_ms: int) -> Db:
         if self._db is not None:
             return self._db
         if not self._opened:
@@ -109,19 +106,15 @@ class Engine:
         db = open_connection(self.path, patience_ms=patience_ms)
         try:
             if self._worker:
-                prepare_wal(db, self.path)
+                prepare(db, self.path)
         except BaseException:
             abandon(db)
             raise
         db.set_busy_timeout(patience_ms)
-        db.set_wal_hook(self._on_commit)
+        db.set_wal_hook(self.wal.on_commit)
         self._data_version = None
         self._db = db
         return db
-
-    def _on_commit(self, _db: apsw.Connection, _name: str, pages: int) -> int:
-        self.wal_pages = pages
-        return apsw.SQLITE_OK
 
     def _drop(self) -> None:
         if (db := self._db) is not None:
@@ -158,7 +151,8 @@ class Engine:
     def _inline(self) -> bool:
         if self._commit_avg_s <= limits.inline_commit_s_max:
             return True
-        # Times taken on the thread include waits for the interpreter's lock, so only an inline commit can show that the disk is fast again.
+        # Times taken on the thread include waits for the interpreter's lock, so only an inline commit can show that
+        # the disk is fast again.
         self._turn += 1
         return self._turn % INLINE_TRIAL_EVERY == 0
 
@@ -188,8 +182,8 @@ class Engine:
         ended = self._monotonic()
         self.busy_s = ended - started
         self._note(ended - committing)
-        if self.wal_pages > 2 * self._checkpoint_pages:
-            self._look(self._move_passive, patience_ms)  # nobody calls `checkpoint`
+        if self.wal.overdue:
+            self._look(self.wal.move, patience_ms)
         return value
 
     def _note(self, commit_s: float) -> None:
@@ -247,13 +241,10 @@ class Engine:
     async def _settled(self) -> None:
         """Wait for work whose caller went away (D4)."""
         while (left := self._left) is not None:
-            if left.cancelled() or left.done():
+            if not left.done():
+                await _end_of(left)
+            if self._left is left:
                 self._left = None
-                return
-            waiter = asyncio.get_running_loop().create_future()
-            loop = asyncio.get_running_loop()
-            left.add_done_callback(lambda _: loop.call_soon_threadsafe(_release, waiter))
-            await waiter
 
     def _patiently(self, work: Callable[[], T]) -> T:
         for attempt in range(OPEN_ATTEMPTS_MAX):
@@ -262,7 +253,8 @@ class Engine:
             try:
                 return work()
             except Locked as exc:
-                # While a file is being created SQLite does not always wait for the lock; an open connection has waited long enough.
+                # While a file is being created SQLite does not always wait for the lock; an open connection has
+                # waited long enough.
                 if self._db is not None or attempt == OPEN_ATTEMPTS_MAX - 1:
                     raise translate(exc, self.path) from exc
             finally:
@@ -274,37 +266,12 @@ class Engine:
 
     async def checkpoint(self) -> None:
         """Move the WAL into the file once it is long; the next commit then starts it over."""
-        if self.wal_pages <= self._checkpoint_pages:
+        if not self.wal.long:
             return
-        if self.wal_pages * PAGE_BYTES <= CHECKPOINT_FORCED_BYTES:
-            await self.read(self._move_passive)
+        if self.wal.forced:
+            await self.read_slowly(self.wal.move_patiently)
         else:
-            await self._settled()
-            await self._on_thread(lambda: self._look(self._move_forced, LOCK_WAIT_MS))
-
-    def _move_passive(self, db: apsw.Connection) -> None:
-        self._move(db, apsw.SQLITE_CHECKPOINT_PASSIVE)
-
-    def _move_forced(self, db: apsw.Connection) -> None:
-        """Readers kept the WAL alive: wait for them, off the loop, so that it can start over."""
-        db.set_busy_timeout(CHECKPOINT_WAIT_MS)
-        self._move(db, apsw.SQLITE_CHECKPOINT_RESTART)
-
-    def _move(self, db: apsw.Connection, mode: int) -> None:
-        if faults.armed:
-            faults.hit(CHECKPOINT_BEFORE)
-        try:
-            frames, moved = db.wal_checkpoint(mode=mode)
-        except apsw.BusyError:
-            frames, moved = self.wal_pages, -1  # another checkpoint is at work, or a reader outlasted our patience
-        if frames == moved:
-            self.wal_pages = 0
-            self._checkpoint_pages = CHECKPOINT_BYTES // PAGE_BYTES
-        else:
-            # What readers still need cannot be moved. Trying again at once would cost two fsyncs for nothing.
-            self._checkpoint_pages = self.wal_pages + self.wal_pages // 4
-        if faults.armed:
-            faults.hit(CHECKPOINT_AFTER)
+            await self.read(self.wal.move)
 
     async def changed(self) -> bool:
         version = await self.read(_data_version)
@@ -312,10 +279,12 @@ class Engine:
         return version != before
 
 
-def _data_version(db: apsw.Connection) -> int:
-    return int(db.pragma("data_version"))
+def _data_version(db: Db) -> int:
+    version: int = db.execute("PRAGMA data_version").get
+    return version
 
 
-def _release(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+async def _end_of(future: Future[object]) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    future.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
+    await ended.wait()

@@ -15,14 +15,22 @@ class Locked(Exception):
 
 
 class Unbatched(Exception):
-    """One write of a batch cannot be stored: the batch is rolled back and goes run by run. It never leaves the store."""
+    """One write of a batch cannot be stored: the batch is rolled back and goes run by run. Never leaves the store."""
 
 
 REFUSED = (apsw.ConstraintError, apsw.TooBigError, UnicodeError, OverflowError, TypeError)
 """One value that cannot be written: the rest of the batch can."""
 
 _BUSY = (apsw.BusyError, apsw.LockedError)
-_DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.SchemaChangeError, apsw.FormatError, apsw.MismatchError, apsw.ConstraintError)
+_DAMAGED = (
+    apsw.CorruptError,
+    apsw.NotADBError,
+    apsw.SQLError,
+    apsw.SchemaChangeError,
+    apsw.FormatError,
+    apsw.MismatchError,
+    apsw.ConstraintError,
+)
 
 
 def is_busy(exc: BaseException) -> bool:
@@ -33,20 +41,36 @@ def translate(exc: Exception, path: str) -> PerdureError:
     """The exception that the caller gets for one of SQLite's."""
     match exc:
         case apsw.BusyError() | apsw.LockedError() | Locked():
-            return StoreUnavailable(f"{path}: another program keeps the store locked. Close it (a database browser, a backup), then try again")
+            return StoreUnavailable(
+                f"{path}: another program keeps the store locked. "
+                "Close it (a database browser, a backup), then try again"
+            )
         case apsw.FullError():
-            return StoreUnavailable(f"{path}: the disk is full, nothing was written. Free some space; the work then goes on")
+            return StoreUnavailable(
+                f"{path}: the disk is full, nothing was written. Free some space; the work then goes on"
+            )
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
-            return StoreUnavailable(f"{path}: the store is read-only here ({exc}). Give this user write permission for the file and its folder")
+            return StoreUnavailable(
+                f"{path}: the store is read-only here ({exc}). "
+                "Give this user write permission for the file and its folder"
+            )
         case apsw.CantOpenError():
-            return StoreUnavailable(f"{path}: cannot be opened ({exc}). Check the permissions of the file and its folder")
+            return StoreUnavailable(
+                f"{path}: cannot be opened ({exc}). Check the permissions of the file and its folder"
+            )
         case apsw.TooBigError():
-            return UsageError(f"{path}: a value is too big for SQLite ({exc}). Store it elsewhere and keep its name here")
+            return UsageError(
+                f"{path}: a value is too big for SQLite ({exc}). Store it elsewhere and keep its name here"
+            )
         case UnicodeError():
             return UsageError(f"{path}: a text cannot be stored as UTF-8 ({exc}). Use text without lone surrogates")
         case OverflowError():
             return UsageError(f"{path}: a number does not fit into 64 bits ({exc})")
         case _ if isinstance(exc, _DAMAGED):
-            return StoreDamaged(f"{path}: the store is damaged ({exc}). Stop the workers, keep a copy, restore a backup")
+            return StoreDamaged(
+                f"{path}: the store is damaged ({exc}). Stop the workers, keep a copy, restore a backup"
+            )
         case _:
-            return StoreUnavailable(f"{path}: reading or writing failed ({exc}). Check the disk; the work goes on when it is back")
+            return StoreUnavailable(
+                f"{path}: reading or writing failed ({exc}). Check the disk; the work goes on when it is back"
+            )

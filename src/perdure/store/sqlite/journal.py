@@ -6,11 +6,10 @@ S1. Reading checks order, gaps and checksums.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
-
-import apsw
+from typing import Final
 
 from perdure.errors import StoreDamaged
+from perdure.store.sqlite.db import Db
 from perdure.store.sqlite.rows import record_sum
 
 # One record.
@@ -27,10 +26,10 @@ _LAST: Final = "SELECT coalesce(max(seq), 0) FROM journal WHERE run = ?"
 _PULSES: Final = "SELECT position, at, details FROM pulses WHERE run = ?"
 
 
-def read(db: apsw.Connection, num: int, after: int) -> list[bytes]:
+def read(db: Db, num: int, after: int) -> list[bytes]:
     bodies: list[bytes] = []
     expected = after
-    for seq, stored_sum, body in cast(Any, db.execute(_READ, (num, after))):
+    for seq, stored_sum, body in db.execute(_READ, (num, after)):
         expected += 1
         if seq != expected:
             raise damaged(db, num, expected, "is missing")
@@ -40,28 +39,30 @@ def read(db: apsw.Connection, num: int, after: int) -> list[bytes]:
     return bodies
 
 
-def damaged(db: apsw.Connection, num: int, seq: int, what: str) -> StoreDamaged:
+def damaged(db: Db, num: int, seq: int, what: str) -> StoreDamaged:
     run = db.execute("SELECT id FROM runs WHERE num = ?", (num,)).get
     return StoreDamaged(
-        f"the journal of run {run!r} (number {num}) is damaged: record {seq} {what}. The run is not continued, because an effect might repeat; restore a backup"
+        f"the journal of run {run!r} (number {num}) is damaged: record {seq} {what}. "
+        "The run is not continued, because an effect might repeat; restore a backup"
     )
 
 
-def last(db: apsw.Connection, num: int) -> int:
-    return cast(int, db.execute(_LAST, (num,)).get)
+def last(db: Db, num: int) -> int:
+    seq: int = db.execute(_LAST, (num,)).get
+    return seq
 
 
-def matching(db: apsw.Connection, num: int, epoch: int, seq: int, records: list[bytes]) -> int | None:
+def matching(db: Db, num: int, epoch: int, seq: int, records: list[bytes]) -> int | None:
     """How many of `records` are stored already from `seq` on, written at that epoch; None if something else is."""
     count = 0
-    for stored_epoch, body in cast(Any, db.execute(_STORED, (num, seq, len(records)))):
+    for stored_epoch, body in db.execute(_STORED, (num, seq, len(records))):
         if stored_epoch != epoch or body != records[count]:
             return None
         count += 1
     return count
 
 
-def add(db: apsw.Connection, num: int, epoch: int, seq: int, records: list[bytes]) -> None:
+def add(db: Db, num: int, epoch: int, seq: int, records: list[bytes]) -> None:
     if len(records) == 2:
         first, second = records
         sums = record_sum(num, seq, first), record_sum(num, seq + 1, second)
@@ -72,5 +73,5 @@ def add(db: apsw.Connection, num: int, epoch: int, seq: int, records: list[bytes
         db.executemany(INSERT, [(num, n, epoch, record_sum(num, n, body), body) for n, body in enumerate(records, seq)])
 
 
-def pulses(db: apsw.Connection, num: int) -> dict[int, tuple[float, bytes | None]]:
-    return {position: (at, details) for position, at, details in cast(Any, db.execute(_PULSES, (num,)))}
+def pulses(db: Db, num: int) -> dict[int, tuple[float, bytes | None]]:
+    return {position: (at, details) for position, at, details in db.execute(_PULSES, (num,))}

@@ -1,8 +1,10 @@
 """The schema, as numbered steps forward.
 
-S1. A file says whose it is (`application_id`) and how new (`user_version`); both change in the transaction that changes the tables.
+S1. A file says whose it is (`application_id`) and how new (`user_version`); both change in the transaction that
+    changes the tables.
 
-A migration that was released is never edited: add the next one. A fresh file runs all of them, so there is only one way to a schema.
+A migration that was released is never edited: add the next one. A fresh file runs all of them, so there is only one
+way to a schema.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ class Migration(NamedTuple):
 # "prdu"
 APPLICATION_ID: Final = 0x70726475
 
-# Worker numbers fence writes and run numbers name journals, so neither may be given out twice: AUTOINCREMENT. Control ids too: the mark must not go back.
+# Worker numbers fence writes and run numbers name journals, so neither may be given out twice: AUTOINCREMENT. Control
+# ids too: the mark must not go back.
 _FIRST: Final = """
 CREATE TABLE workers (
   num INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -27,9 +27,12 @@ _double = struct.Struct(">d").unpack
 
 # A run with its last record: how a `RunRow` is read. The input is beside the row if it is long.
 RUN: Final = """
-SELECT r.num, r.id, r.agent, r.module, r.status, r.reason, r.waiting_on, coalesce(r.input, (SELECT body FROM inputs WHERE run = r.num)),
-  r.result, r.error, r.queue, r.priority, r.tags, r.worker, (SELECT name FROM workers WHERE num = r.worker), r.epoch, r.attempt, r.crashes,
-  coalesce(j.seq, 0), r.code, r.ready_at, r.progress, r.created_at, r.updated_at, r.input_sum, r.end_sum, substr(j.body, 1, 11)
+SELECT r.num, r.id, r.agent, r.module, r.status, r.reason, r.waiting_on, coalesce(r.input, (SELECT body FROM inputs
+  WHERE run = r.num)),
+  r.result, r.error, r.queue, r.priority, r.tags, r.worker, (SELECT name FROM workers WHERE num = r.worker), r.epoch,
+    r.attempt, r.crashes,
+  coalesce(j.seq, 0), r.code, r.ready_at, r.progress, r.created_at, r.updated_at, r.input_sum, r.end_sum,
+  substr(j.body, 1, 11)
 FROM runs r LEFT JOIN journal j ON j.run = r.num AND j.seq = (SELECT max(seq) FROM journal WHERE run = r.num)
 """
 
@@ -67,22 +70,53 @@ def listed_row(row: Any) -> RunRow:
     try:
         return run_row(row)
     except StoreDamaged:
-        num, created_at, updated_at = int(row[0]), float(row[22]), float(row[23])
-        return RunRow(
-            num, str(row[1]), str(row[2]), str(row[3]), Status.PARKED, Reason.STORE, None, b"", None, None, str(row[10]), int(row[11]), {},
-            row[13], row[14], int(row[15]), int(row[16]), int(row[17]), int(row[18]), row[19], None, None, created_at, updated_at,
-        )  # fmt: skip
+        return _run_row(
+            [
+                *row[:4],
+                Status.PARKED,
+                Reason.STORE,
+                None,
+                b"",
+                None,
+                None,
+                *row[10:12],
+                "{}",
+                *row[13:20],
+                None,
+                None,
+                *row[22:],
+            ]
+        )
 
 
 def _run_row(row: Any) -> RunRow:
     try:
         return RunRow(
-            num=row[0], id=row[1], agent=row[2], module=row[3], status=Status(row[4]), reason=row[5], waiting_on=row[6], input=row[7] or b"",
-            result=row[8], error=None if row[9] is None else _error(row[9]), queue=row[10], priority=row[11],
-            tags={} if row[12] == "{}" else cast("dict[str, str]", json.loads(row[12])), worker=row[13], worker_name=row[14], epoch=row[15],
-            attempt=row[16], crashes=row[17], seq=row[18], code=row[19], ready_at=row[20],
-            progress=None if row[21] is None else _progress(row[21]), created_at=row[22], updated_at=max(row[23], _record_at(row[26])),
-        )  # fmt: skip
+            num=row[0],
+            id=row[1],
+            agent=row[2],
+            module=row[3],
+            status=Status(row[4]),
+            reason=row[5],
+            waiting_on=row[6],
+            input=row[7] or b"",
+            result=row[8],
+            error=None if row[9] is None else _error(row[9]),
+            queue=row[10],
+            priority=row[11],
+            tags={} if row[12] == "{}" else cast("dict[str, str]", json.loads(row[12])),
+            worker=row[13],
+            worker_name=row[14],
+            epoch=row[15],
+            attempt=row[16],
+            crashes=row[17],
+            seq=row[18],
+            code=row[19],
+            ready_at=row[20],
+            progress=None if row[21] is None else _progress(row[21]),
+            created_at=row[22],
+            updated_at=max(row[23], _record_at(row[26])),
+        )
     except (ValueError, TypeError, RecursionError) as exc:
         raise damaged_run(str(row[1]), f"its row cannot be read ({exc})") from exc
 
@@ -91,21 +125,25 @@ def _record_at(head: bytes | None) -> float:
     """The time of a record from its first bytes: an array, a small tag, a double."""
     if head is None or len(head) < 11 or head[2] != 0xCB:
         return 0.0
-    return cast(float, _double(head[3:11])[0])
+    return cast("float", _double(head[3:11])[0])
 
 
 def control_row(row: Any) -> ControlRow:
     try:
         return ControlRow(row[0], row[1], ControlKind(row[2]), row[3], row[4], row[5])
     except ValueError as exc:
-        raise StoreDamaged(f"request {row[0]} for run number {row[1]} cannot be read ({exc}). Restore a backup; nothing was changed") from exc
+        raise StoreDamaged(
+            f"request {row[0]} for run number {row[1]} cannot be read ({exc}). Restore a backup; nothing was changed"
+        ) from exc
 
 
 def worker_row(row: Any) -> WorkerRow:
     try:
         info = WorkerInfo(row[1], row[2], row[3], row[4], json.loads(row[5]), json.loads(row[6]))
     except ValueError as exc:
-        raise StoreDamaged(f"the row of worker {row[0]} cannot be read ({exc}). Restore a backup; nothing was changed") from exc
+        raise StoreDamaged(
+            f"the row of worker {row[0]} cannot be read ({exc}). Restore a backup; nothing was changed"
+        ) from exc
     return WorkerRow(row[0], info, row[7], row[8], row[9])
 
 

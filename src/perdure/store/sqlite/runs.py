@@ -6,21 +6,23 @@ A1. An id names one run for ever: creating it again gives the run that is there.
 from __future__ import annotations
 
 import heapq
-from typing import Any, Final, cast
-
-import apsw
+from typing import Any, Final
 
 from perdure.base.status import Status
 from perdure.errors import UsageError
 from perdure.store.contract import Claimed, NewRun, RunRow, Where
 from perdure.store.sqlite.append import fence
+from perdure.store.sqlite.db import Db
 from perdure.store.sqlite.rows import RUN, input_sum, listed_row, run_row, text
 
-INPUT_BYTES_INLINE_MAX: Final = 1024  # a longer input lies beside the row, so that a change of status does not rewrite it
+INPUT_BYTES_INLINE_MAX: Final = (
+    1024  # a longer input lies beside the row, so that a change of status does not rewrite it
+)
 
 # A new run, unless the id is taken.
 _CREATE: Final = """
-INSERT INTO runs (id, agent, module, status, worker, epoch, attempt, crashes, crash_seq, ready_at, queue, priority, tags, created_at, updated_at, input_sum, input)
+INSERT INTO runs (id, agent, module, status, worker, epoch, attempt, crashes, crash_seq, ready_at, queue, priority,
+  tags, created_at, updated_at, input_sum, input)
 VALUES (?, ?, ?, ?, ?, ?, 1, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING"""
 # Its long input.
@@ -42,7 +44,7 @@ _NEWEST: Final = "ORDER BY r.num DESC LIMIT ?"
 _NEWEST_BY_PREFIX: Final = "ORDER BY +r.num DESC LIMIT ?"  # the plus makes SQLite use the index on ids
 
 
-def create(db: apsw.Connection, new: NewRun, worker: int | None, now: float) -> tuple[Claimed, bool]:
+def create(db: Db, new: NewRun, worker: int | None, now: float) -> tuple[Claimed, bool]:
     ready_at = now if new.ready_at is None else new.ready_at
     taken = worker is not None and ready_at <= now
     if worker is not None and taken:
@@ -51,10 +53,22 @@ def create(db: apsw.Connection, new: NewRun, worker: int | None, now: float) -> 
     db.execute(
         _CREATE,
         (
-            new.id, new.agent, new.module, Status.RUNNING if taken else Status.QUEUED, worker if taken else None, int(taken), None if taken else ready_at,
-            new.queue, new.priority, text(new.tags), now, now, input_sum(new.id, new.input), None if long else new.input,
+            new.id,
+            new.agent,
+            new.module,
+            Status.RUNNING if taken else Status.QUEUED,
+            worker if taken else None,
+            int(taken),
+            None if taken else ready_at,
+            new.queue,
+            new.priority,
+            text(new.tags),
+            now,
+            now,
+            input_sum(new.id, new.input),
+            None if long else new.input,
         ),
-    )  # fmt: skip
+    )
     added = db.changes() > 0
     if added and long:
         db.execute(_INPUT, (db.last_insert_rowid(), new.input))
@@ -64,16 +78,16 @@ def create(db: apsw.Connection, new: NewRun, worker: int | None, now: float) -> 
     return Claimed(row, []), added
 
 
-def by_id(db: apsw.Connection, run_id: str) -> RunRow | None:
+def by_id(db: Db, run_id: str) -> RunRow | None:
     row = db.execute(_BY_ID, (run_id,)).get
     return None if row is None else run_row(row)
 
 
-def by_num(db: apsw.Connection, num: int) -> RunRow:
+def by_num(db: Db, num: int) -> RunRow:
     return run_row(db.execute(_BY_NUM, (num,)).get)
 
 
-def listing(db: apsw.Connection, where: Where, limit: int, before: int | None) -> list[RunRow]:
+def listing(db: Db, where: Where, limit: int, before: int | None) -> list[RunRow]:
     pieces, values = _filter(where)
     if before is not None:
         pieces += _PAGE
@@ -90,12 +104,13 @@ def listing(db: apsw.Connection, where: Where, limit: int, before: int | None) -
     return [run for run, _ in zip(merged, range(limit), strict=False)]
 
 
-def _page(db: apsw.Connection, sql: str, values: list[Any]) -> list[RunRow]:
+def _page(db: Db, sql: str, values: list[Any]) -> list[RunRow]:
     return [listed_row(row) for row in db.execute(sql, values)]
 
 
 def _filter(where: Where) -> tuple[str, list[Any]]:
-    pieces, values = "", cast("list[Any]", [])
+    pieces = ""
+    values: list[Any] = []
     if where.agents:
         pieces += _AGENTS
         values.append(text(where.agents))

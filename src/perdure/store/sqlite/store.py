@@ -1,6 +1,7 @@
-"""The store on one SQLite file. Each verb's promise stands in `store/contract.py`; each noun's SQL in the module of its name.
+"""The store on one SQLite file. Each verb's promise stands in `store/contract.py`; each noun's SQL in the module of
+its name.
 
-L1, J1, C1, S1: see the modules. D1–D4: `connection.py`, `engine.py`.
+L1, J1, C1, S1: see the modules. D1 to D5: `connection.py`, `engine.py`, `wal.py`.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TypeVar
 
-import apsw
-
 from perdure.base.status import ControlKind
 from perdure.base.world import World
 from perdure.store.contract import Appended, Claimed, ControlRow, NewRun, RunRow, RunWrite, Where, WorkerInfo, WorkerRow
 from perdure.store.sqlite import append, check, claims, control, journal, runs, workers
-from perdure.store.sqlite.engine import Engine, points
+from perdure.store.sqlite.db import Db
+from perdure.store.sqlite.engine import Engine, Points, Work, points
 from perdure.store.sqlite.errors import Unbatched
+from perdure.store.sqlite.known import Known
 
 _CREATE = points("create")
 _APPEND = points("append")
@@ -37,7 +38,9 @@ class SqliteStore:
         self.url = url
         self._engine = Engine(path, world)
         self._now = world.now
-        # What claims may have taken whose answer never came (a failed COMMIT, a cancelled caller). The next claim brings what they did take.
+        self._known = Known()
+        # What claims may have taken whose answer never came (a failed COMMIT, a cancelled caller). The next claim
+        # brings what they did take.
         self._unanswered: dict[int, list[list[Claimed]]] = {}
 
     async def open(self, *, worker: bool) -> None:
@@ -51,7 +54,7 @@ class SqliteStore:
     async def create(self, new: NewRun, *, worker: int | None = None) -> tuple[Claimed, bool]:
         now, taken = self._now(), list[Claimed]()
 
-        def work(db: apsw.Connection) -> tuple[Claimed, bool]:
+        def work(db: Db) -> tuple[Claimed, bool]:
             made, added = runs.create(db, new, worker, now)
             taken[:] = [made] if added and made.run.worker is not None else []
             return made, added
@@ -73,11 +76,15 @@ class SqliteStore:
     # A worker's writes
 
     async def append(self, worker: int, writes: list[RunWrite]) -> Appended:
-        now = self._now()
+        now, known = self._now(), self._known
         try:
-            return await self._engine.write(_APPEND, lambda db: append.append(db, worker, writes, now))
+            return await self._engine.write(_APPEND, lambda db: append.append(db, known, worker, writes, now))
         except Unbatched:
-            return await self._engine.write(_APPEND, lambda db: append.append_singly(db, worker, writes, now))
+            self._known = fresh = Known()
+            return await self._engine.write(_APPEND, lambda db: append.append_singly(db, fresh, worker, writes, now))
+        except BaseException:
+            self._known = Known()  # not `clear`: the thread may still use the old one
+            raise
 
     async def register(self, info: WorkerInfo, *, ttl_s: float) -> int:
         now = self._now()
@@ -93,19 +100,21 @@ class SqliteStore:
     async def bury(self, worker: int, *, dead: bool) -> list[str] | None:
         if not dead and not await self._engine.read(lambda db: workers.over(db, worker, self._now())):
             return None  # neighbours ask this all the time: no lock for it
-        return await self._engine.write(_BURY, lambda db: workers.bury(db, worker, dead, self._now()))
+        return await self._taking_away(_BURY, lambda db: workers.bury(db, worker, dead=dead, now=self._now()))
 
     async def retire(self, worker: int) -> None:
-        await self._engine.write(_RETIRE, lambda db: workers.retire(db, worker, self._now()))
+        await self._taking_away(_RETIRE, lambda db: workers.retire(db, worker, self._now()))
         self._unanswered.pop(worker, None)
 
     async def claim(self, worker: int, agents: list[str], *, limit: int, only: str | None = None) -> list[Claimed]:
         now, taken = self._now(), list[Claimed]()
         late = [(made.run.num, made.run.epoch) for lost in self._unanswered.get(worker, ()) for made in lost]
+        if not late:
+            self._unanswered.pop(worker, None)
         if not late and not await self._engine.read(lambda db: claims.due(db, agents, limit, only, now)):
             return []  # polling takes no lock
 
-        def work(db: apsw.Connection) -> list[Claimed]:
+        def work(db: Db) -> list[Claimed]:
             found = claims.still_held(db, worker, late, now)
             taken[:] = [] if len(found) >= limit else claims.claim(db, worker, agents, limit - len(found), only, now)
             return found + taken
@@ -135,10 +144,18 @@ class SqliteStore:
                 self._unanswered.setdefault(worker, []).append(taken)
             raise
 
+    async def _taking_away(self, at: Points, work: Work[T]) -> T:
+        """Write what may take runs from this store's workers or leave requests for them."""
+        self._known = Known()
+        try:
+            return await self._engine.write(at, work)
+        finally:
+            self._known = Known()
+
     # Control
 
     async def control(self, id: str, kind: ControlKind, *, body: bytes, by: str) -> RunRow:
-        return await self._engine.write(_CONTROL, lambda db: control.control(db, id, kind, body, by, self._now()))
+        return await self._taking_away(_CONTROL, lambda db: control.control(db, id, kind, body, by, self._now()))
 
     async def controls(self, worker: int, *, after: int) -> list[ControlRow]:
         return await self._engine.read(lambda db: control.newer(db, worker, after))

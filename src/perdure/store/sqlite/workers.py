@@ -1,14 +1,13 @@
 """Workers: one lease each, and what becomes of their runs.
 
-L1. A worker's row is the fence: it is removed in the transaction that takes its runs away, so whatever it still writes is refused.
+L1. A worker's row is the fence: it is removed in the transaction that takes its runs away, so whatever it still
+    writes is refused.
 L3. A worker's number is never given out twice.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
-
-import apsw
+from typing import Final, cast
 
 from perdure.base import limits
 from perdure.base.records import DELIVERED
@@ -16,58 +15,78 @@ from perdure.base.status import ENDED, Reason, Status
 from perdure.errors import LeaseLost
 from perdure.store.contract import WorkerInfo, WorkerRow
 from perdure.store.sqlite.control import TERMINATE_PENDING, end_now
+from perdure.store.sqlite.db import Db
 from perdure.store.sqlite.rows import text, worker_row
 
 _REGISTER: Final = """
-INSERT INTO workers (name, host, pid, pid_start, agents, modules, started_at, lease_until, ttl_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+INSERT INTO workers (name, host, pid, pid_start, agents, modules, started_at, lease_until, ttl_s) VALUES (?, ?, ?, ?,
+?, ?, ?, ?, ?)"""
 _RENEW: Final = "UPDATE workers SET lease_until = ?2, ttl_s = ?3, agents = coalesce(?4, agents) WHERE num = ?1"
 _ALL: Final = """
-SELECT num, name, host, pid, pid_start, agents, modules, started_at, lease_until, (SELECT count(*) FROM runs WHERE worker = workers.num)
+SELECT num, name, host, pid, pid_start, agents, modules, started_at, lease_until, (SELECT count(*) FROM runs WHERE
+  worker = workers.num)
 FROM workers ORDER BY num"""
 _LEASE: Final = "SELECT lease_until, ttl_s FROM workers WHERE num = ?"
 _REMOVE: Final = "DELETE FROM workers WHERE num = ?"
 # What a worker holds.
 _HELD: Final = """
-SELECT num, id, status, crashes, crash_seq, (SELECT coalesce(max(seq), 0) FROM journal WHERE run = num), EXISTS (SELECT 1 FROM controls WHERE run = num)
+SELECT num, id, status, crashes, crash_seq, (SELECT coalesce(max(seq), 0) FROM journal WHERE run = num), EXISTS
+  (SELECT 1 FROM controls WHERE run = num)
 FROM runs WHERE worker = ? ORDER BY num"""
 # Did a run get on since a record? A record's second byte says what it is.
-_GOT_ON: Final = "SELECT EXISTS (SELECT 1 FROM journal WHERE run = ?1 AND seq > ?2 AND instr(?3, substr(body, 2, 1)) > 0)"
+_GOT_ON: Final = (
+    "SELECT EXISTS (SELECT 1 FROM journal WHERE run = ?1 AND seq > ?2 AND instr(?3, substr(body, 2, 1)) > 0)"
+)
 # Nobody holds it any more.
 _FREE: Final = """
-UPDATE runs SET worker = NULL, status = ?2, reason = coalesce(?3, reason), waiting_on = iif(?2 = 'queued', NULL, waiting_on), ready_at = ?4, updated_at = ?5
+UPDATE runs SET worker = NULL, status = ?2, reason = coalesce(?3, reason), waiting_on = iif(?2 = 'queued', NULL,
+  waiting_on), ready_at = ?4, updated_at = ?5
 WHERE num = ?1"""
 _CRASHED: Final = "UPDATE runs SET attempt = attempt + 1, crashes = ?2, crash_seq = ?3 WHERE num = ?1"
 
 # Kinds of records that are progress, as their second bytes.
-_PROGRESS_TAGS: Final = bytes(cast(int, kind.__struct_config__.tag) for kind in DELIVERED)
+_PROGRESS_TAGS: Final = bytes(cast("int", kind.__struct_config__.tag) for kind in DELIVERED)
 
 
-def register(db: apsw.Connection, info: WorkerInfo, ttl_s: float, now: float) -> int:
-    db.execute(_REGISTER, (info.name, info.host, info.pid, info.pid_start, text(info.agents), text(info.modules), now, now + ttl_s, ttl_s))
+def register(db: Db, info: WorkerInfo, ttl_s: float, now: float) -> int:
+    db.execute(
+        _REGISTER,
+        (
+            info.name,
+            info.host,
+            info.pid,
+            info.pid_start,
+            text(info.agents),
+            text(info.modules),
+            now,
+            now + ttl_s,
+            ttl_s,
+        ),
+    )
     return db.last_insert_rowid()
 
 
-def renew(db: apsw.Connection, worker: int, ttl_s: float, agents: dict[str, str] | None, now: float) -> None:
+def renew(db: Db, worker: int, ttl_s: float, agents: dict[str, str] | None, now: float) -> None:
     db.execute(_RENEW, (worker, now + ttl_s, ttl_s, None if agents is None else text(agents)))
     if not db.changes():
         raise LeaseLost
 
 
-def listing(db: apsw.Connection) -> list[WorkerRow]:
+def listing(db: Db) -> list[WorkerRow]:
     return [worker_row(row) for row in db.execute(_ALL)]
 
 
-def over(db: apsw.Connection, worker: int, now: float) -> bool:
-    """Is the worker still there, with its lease over? One that ends after twice its length comes from a clock that jumped back."""
-    lease = cast(Any, db.execute(_LEASE, (worker,)).get)
+def over(db: Db, worker: int, now: float) -> bool:
+    """Is the worker still there, with its lease over? A lease longer than twice its ttl is a clock that jumped back."""
+    lease = db.execute(_LEASE, (worker,)).get
     return lease is not None and not now <= lease[0] <= now + 2 * lease[1]
 
 
-def bury(db: apsw.Connection, worker: int, dead: bool, now: float) -> list[str] | None:
+def bury(db: Db, worker: int, *, dead: bool, now: float) -> list[str] | None:
     if db.execute(_LEASE, (worker,)).get is None or not (dead or over(db, worker, now)):
         return None
     ids: list[str] = []
-    for row in cast(Any, db.execute(_HELD, (worker,)).fetchall()):
+    for row in db.execute(_HELD, (worker,)).fetchall():
         num, run_id, status, crashes, crash_seq, last, asked = row
         ids.append(run_id)
         if _moves(status):
@@ -83,8 +102,8 @@ def bury(db: apsw.Connection, worker: int, dead: bool, now: float) -> list[str] 
     return ids
 
 
-def retire(db: apsw.Connection, worker: int, now: float) -> None:
-    for num, _, status, _, _, _, asked in cast(Any, db.execute(_HELD, (worker,)).fetchall()):
+def retire(db: Db, worker: int, now: float) -> None:
+    for num, _, status, _, _, _, asked in db.execute(_HELD, (worker,)).fetchall():
         _free(db, num, status, asked, now)
     db.execute(_REMOVE, (worker,))
 
@@ -94,7 +113,7 @@ def _moves(status: str) -> bool:
     return status not in ENDED and status not in (Status.PAUSED, Status.PARKED)
 
 
-def _free(db: apsw.Connection, num: int, status: str, asked: int, now: float) -> None:
+def _free(db: Db, num: int, status: str, asked: int, now: float) -> None:
     if _moves(status):
         db.execute(_FREE, (num, Status.QUEUED, None, now, now))
     else:
@@ -102,7 +121,7 @@ def _free(db: apsw.Connection, num: int, status: str, asked: int, now: float) ->
     _end_if_asked(db, num, asked, now)
 
 
-def _end_if_asked(db: apsw.Connection, num: int, asked: int, now: float) -> None:
+def _end_if_asked(db: Db, num: int, asked: int, now: float) -> None:
     """Terminate needs no worker, now that none holds the run."""
     if asked and db.execute(TERMINATE_PENDING, (num,)).get is not None:
         end_now(db, num, now)

@@ -1,0 +1,47 @@
+"""What this connection has verified about a worker's runs and nobody can have changed since.
+
+L1. A fact from here is used only inside a write transaction in which `PRAGMA data_version` still says that no other
+    connection has committed
+since the fact was read. So it is as good as reading it again, and five lookups in a cold cache cheaper (a fifth of a
+commit, measured).
+
+What this connection changes itself is kept up by `append`; verbs that take runs away or leave requests start afresh
+(`store.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from perdure.store.sqlite.db import Db
+
+# Changes when another connection has committed, never by commits of this one.
+VERSION: Final = "PRAGMA data_version"
+
+
+class Fact(NamedTuple):
+    """A run that the worker holds."""
+
+    epoch: int
+    due: int  # the number of its next record
+    newest_control: int
+
+
+class Known:
+    __slots__ = ("db", "mark", "runs", "version", "worker")
+
+    def __init__(self) -> None:
+        self.db: Db | None = None
+        self.version = -1
+        self.worker = -1  # a registered worker
+        self.mark = 0  # the control mark
+        self.runs: dict[int, Fact] = {}
+
+    def confirm(self, db: Db, worker: int) -> bool:
+        """Are the facts about `worker` still true? If not they are forgotten. Call it in a write transaction."""
+        version: int = db.execute(VERSION).get
+        if version == self.version and db is self.db and worker == self.worker:
+            return True
+        self.db, self.version, self.worker = db, version, -1
+        self.runs.clear()
+        return False

@@ -1,0 +1,71 @@
+"""Whether a path can be a store, said better than SQLite would say it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from perdure.errors import StoreUnavailable, UsageError
+
+FREE_BYTES_MIN: Final = 1024 * 1024
+
+
+def check_path(path: str) -> None:
+    """Refuse what cannot become a store."""
+    place = Path(path)
+    folder = place.parent
+    try:
+        mode = place.stat().st_mode
+    except FileNotFoundError:
+        _check_folder(path, folder)
+        return
+    except (OSError, ValueError) as exc:
+        raise UsageError(f"{path!r}: not a usable path ({exc}). Give the path of a file, such as perdure.db") from exc
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{path}: this is a folder, a store is a file. Try {place / 'perdure.db'}")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path}: this is not a regular file. Give the path of a file, such as perdure.db")
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise read_only(path)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StoreUnavailable(
+            f"{folder}: the store's folder is read-only for this user, and SQLite needs files beside the store. "
+            "Give it write permission, or choose another store"
+        )
+
+
+def _check_folder(path: str, folder: Path) -> None:
+    if not folder.is_dir():
+        raise UsageError(
+            f"{path}: the folder {folder} does not exist. Create it (mkdir -p {folder}), or choose another store"
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StoreUnavailable(
+            f"{folder}: the folder is read-only for this user, so no store can be created there. Choose another store"
+        )
+
+
+def read_only(path: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{path}: the file is read-only for this user. Give it write permission (chmod u+w), or choose another store"
+    )
+
+
+def check_space(path: str) -> None:
+    """A full disk can kill the process through shared memory (SIGBUS), so a worker does not start on one."""
+    disk = os.statvfs(Path(path).parent)
+    if disk.f_bavail * disk.f_frsize < FREE_BYTES_MIN:
+        raise StoreUnavailable(
+            f"{path}: the disk is full (under {FREE_BYTES_MIN // 1024} KiB free). Free some space, then start again"
+        )
+
+
+def sync_folder(path: str) -> None:
+    """The name of a new file must survive a power cut too."""
+    fd = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

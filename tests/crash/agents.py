@@ -1,0 +1,117 @@
+"""The agents that the crash tests kill. `target` is the address of a book of the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from perdure import StepError, agent, run, step
+from perdure.testing.ledger import Target
+
+QUICK_S = 0.01
+TIMEOUT_S = 0.4
+
+
+@step(effect="read", retries=3, backoff=QUICK_S)
+async def choose(target: str) -> int:
+    """The decision: another one each time it is taken."""
+    return (await Target(target).acall("choose", key=run.key))["number"]
+
+
+@step
+async def note(target: str) -> None:
+    await Target(target).acall("note", key=run.key)
+
+
+@step
+async def close(target: str, choice: int) -> None:
+    await Target(target).acall("close", choice, key=run.key)
+
+
+async def act_async(target: str, choice: int):
+    return await Target(target).acall("act", choice, key=run.key)
+
+
+def act_plain(target: str, choice: int):
+    return Target(target).call("act", choice, key=run.key)
+
+
+def act_cpu(target: str, choice: int):
+    return Target(target).call("act", choice, key=run.key, pid=os.getppid())
+
+
+def act_cpu_child(target: str, choice: int):
+    """Here a plan that kills the caller kills the step's process, not the worker."""
+    return Target(target).call("act", choice, key=run.key)
+
+
+async def aprobe(target: str, choice: int):
+    return await Target(target).ahappened("act", run.key)
+
+
+def probe(target: str, choice: int):
+    return Target(target).happened("act", run.key)
+
+
+STYLES = {"async": act_async, "plain": act_plain, "cpu": act_cpu, "child": act_cpu_child}
+ACTS = {}
+for style, act in STYLES.items():
+    options = {"name": "act", "backoff": QUICK_S, "cpu": act in (act_cpu, act_cpu_child), "timeout": 30.0}
+    ACTS["read", style] = step(effect="read", **options)(act)
+    ACTS["idempotent", style] = step(**options)(act)
+    ACTS["once", style] = step(effect="once", **options)(act)
+    ACTS["probe", style] = step(effect="once", probe=aprobe if style == "async" else probe, **options)(act)
+    ACTS["done", style] = step(effect="once", on_doubt="assume_done", **options)(act)
+    ACTS["failed", style] = step(effect="once", on_doubt="assume_failed", **options)(act)
+    for rule in ("read", "idempotent", "once", "probe"):
+        hasty = options | {"timeout": TIMEOUT_S}
+        probing = {"probe": probe} if rule == "probe" else {}
+        ACTS[rule, f"hasty {style}"] = step(effect="once" if rule == "probe" else rule, **probing, **hasty)(act)
+
+
+@agent
+async def one(target: str, rule: str, style: str):
+    """A decision, the effect that it asks for, and a last effect."""
+    choice = await choose(target)
+    done = await ACTS[rule, style](target, choice)
+    await close(target, choice)
+    return [choice, done]
+
+
+@agent
+async def noted(target: str, rule: str, style: str):
+    """The same with the decision on record before the effect is asked for."""
+    choice = await choose(target)
+    await note(target)
+    done = await ACTS[rule, style](target, choice)
+    await close(target, choice)
+    return [choice, done]
+
+
+@agent
+async def careful(target: str, rule: str, style: str):
+    """The agent goes on when the effect has failed."""
+    choice = await choose(target)
+    try:
+        done = await ACTS[rule, style](target, choice)
+    except StepError as failed:
+        done = failed.type
+    await close(target, choice)
+    return [choice, done]
+
+
+@agent
+async def sleeper(target: str, seconds: float):
+    choice = await choose(target)
+    await note(target)
+    await asyncio.sleep(seconds)
+    done = await ACTS["idempotent", "async"](target, choice)
+    return [choice, done]
+
+
+@agent
+async def steps(target: str, count: int):
+    """One keyed effect after another."""
+    for number in range(count):
+        await ACTS["idempotent", "async"](target, number)
+    return count
