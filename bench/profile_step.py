@@ -213,8 +213,12 @@ def execute(options: argparse.Namespace, store: str, runs: int, steps: int) -> f
 
 
 def report(title: str, spans: Spans, steps: int, plain_s: float, spanned_s: float, raw_s: float) -> None:
-    print(f"\n{title}: {plain_s * 1e6:.1f} µs per step, {1 / plain_s:,.0f} steps/s; raw write {raw_s * 1e6:.1f} µs, ratio {plain_s / raw_s:.2f}")
-    own = {layer: max(0.0, s - spans.count[layer] * spans.cost_s * 0.5) / steps * 1e6 for layer, s in spans.own_s.items()}
+    print(
+        f"\n{title}: {plain_s * 1e6:.1f} µs per step, {1 / plain_s:,.0f} steps/s; raw write {raw_s * 1e6:.1f} µs, ratio {plain_s / raw_s:.2f}"
+    )
+    own = {
+        layer: max(0.0, s - spans.count[layer] * spans.cost_s * 0.5) / steps * 1e6 for layer, s in spans.own_s.items()
+    }
     total = spanned_s * 1e6
     seen = sum(spans.own_s.values()) / steps * 1e6
     own[REST] = max(0.0, total - seen - sum(spans.count.values()) / steps * spans.cost_s * 0.5 * 1e6)
@@ -228,10 +232,14 @@ def report(title: str, spans: Spans, steps: int, plain_s: float, spanned_s: floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=5000, help="steps of the one run; the many runs share four times as many")
+    parser.add_argument(
+        "--steps", type=int, default=5000, help="steps of the one run; the many runs share four times as many"
+    )
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--asyncio", action="store_true", help="asyncio's loop instead of uvloop")
-    parser.add_argument("--cprofile", action="store_true", help="cProfile's view instead: the 30 functions with most time of their own")
+    parser.add_argument(
+        "--cprofile", action="store_true", help="cProfile's view instead: the 30 functions with most time of their own"
+    )
     options = parser.parse_args()
     shapes = [("one run", 1, options.steps), (f"{options.runs} runs", options.runs, 4 * options.steps // options.runs)]
     with folder() as place:
@@ -242,7 +250,9 @@ def main() -> None:
                 print(f"\n{title}: {runs * steps} steps")
                 pstats.Stats(profile).sort_stats("tottime").print_stats(30)
             return
-        plain = [(execute(options, f"{place}/plain{runs}.db", runs, steps), raw_floor(place)) for _, runs, steps in shapes]
+        plain = [
+            (execute(options, f"{place}/plain{runs}.db", runs, steps), raw_floor(place)) for _, runs, steps in shapes
+        ]
         spans = Spans()
         spans.calibrate()
         spans.install()

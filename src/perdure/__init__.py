@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,19 +63,24 @@ __all__ = [
 __version__ = "0.1.0"
 
 
+_HOMES = {
+    "Backoff": "perdure.rules.backoff",
+    "Handle": "perdure.api.handle",
+    "Perdure": "perdure.api.app",
+    "agent": "perdure.api.agent",
+    "register": "perdure.base.codec",
+    "run": "perdure.api.run",
+    "step": "perdure.api.step",
+}
+
+
 def __getattr__(name: str) -> Any:
     """The public names are loaded together, on first use, so that `perdure --help` does not pay for the runtime."""
     if name not in __all__:
         raise AttributeError(f"module 'perdure' has no attribute {name!r}")
-    from perdure import errors
-    from perdure.api import agent, app, handle, run, step
-    from perdure.base import codec
-    from perdure.rules import backoff
-
-    sources = (agent, app, handle, run, step, codec, errors, backoff)
-    found = {public: getattr(source, public) for public in __all__ for source in sources if hasattr(source, public)}
-    globals().update(found)
-    return found[name]
+    for public in __all__:
+        globals()[public] = getattr(import_module(_HOMES.get(public, "perdure.errors")), public)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

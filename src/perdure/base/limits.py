@@ -19,6 +19,7 @@ tags_max = 64
 positions_max = 10_000_000
 tasks_live_max = 1_000_000
 pump_callbacks_max = 50_000_000
+suspensions_max = 1_000
 crashes_without_progress_max = 10
 
 # Steps

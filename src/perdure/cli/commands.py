@@ -30,11 +30,16 @@ NOT_YET: Final = frozenset(
     "logs top watch send answer inbox fork export import replay check crashtest serve monitor copy doctor prune".split()
 )
 
+EXIT_CODES: Final = (
+    "Exit codes: 0 ok, 1 the run failed, 2 usage, 3 not found, 4 conflict, 5 store unreachable, 6 waits for a person, "
+    "7 cancelled, 8 diverged, 124 timeout, 130 interrupted."
+)
+
 app = typer.Typer(
     name="perdure",
     help="Plain asyncio that survives kill -9: run agents, look at them, steer them.",
     add_completion=True,
-    no_args_is_help=True,
+    epilog=EXIT_CODES,
     rich_markup_mode=None,  # its markup and its tables cost 40 ms at every start
     pretty_exceptions_enable=False,
     suggest_commands=False,
@@ -42,7 +47,7 @@ app = typer.Typer(
 )
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def everywhere(
     ctx: typer.Context,
     store: Store = None,
@@ -55,6 +60,8 @@ def everywhere(
 
         print(f"perdure {__version__}")
         raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
     ctx.obj = Common(store, as_json, verbose)
 
 
@@ -116,7 +123,7 @@ def ps(
     status: Annotated[list[str] | None, typer.Option("--status", help="Only runs of this status; may be given several times.", show_default=False)] = None,
     agent: Annotated[list[str] | None, typer.Option("--agent", help="Only runs of this agent; may be given several times.", show_default=False)] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="Only runs of this queue.", show_default=False)] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many, newest first; 0: all. Else 100, with --json all.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="At most so many, newest first; 0: all. Else 100, with --json all.", show_default=False)] = None,
     store: Store = None,
     as_json: Json = False,
 ) -> Task:
@@ -138,7 +145,7 @@ def show(ctx: typer.Context, id: RunId, store: Store = None, as_json: Json = Fal
 def history(
     ctx: typer.Context,
     id: RunId,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="Only the last so many; 0: all. Else 200, with --json all.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Only the last so many; 0: all. Else 200, with --json all.", show_default=False)] = None,
     store: Store = None,
     as_json: Json = False,
 ) -> Task:

@@ -25,6 +25,7 @@ def ps(common: Common, *, status: list[str], agent: list[str], queue: str | None
     for word in status:
         if word not in list(Status):
             raise UsageError(f"there is no status {word!r}. Use {', '.join(Status)}")
+    _check_limit(limit)
     where: dict[str, Any] = {"status": status, "agent": agent}
     if queue is not None:
         where["queue"] = queue
@@ -50,6 +51,11 @@ async def _ps(chosen: Settings, common: Common, where: dict[str, Any], limit: in
     if len(views) > len(shown):
         output.note(f"the {wanted} newest; --limit N shows more, --limit 0 all")
     return failures.OK
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 0:
+        raise UsageError(f"--limit {limit} is below 0. Use 0 for all")
 
 
 def _ps_row(view: RunView, now: float) -> list[str]:
@@ -156,6 +162,7 @@ def _doubts(records: list[AnyRecord]) -> dict[int, tuple[str, str]]:
 
 
 def history(common: Common, run: str, *, limit: int | None) -> int:
+    _check_limit(limit)
     return client.execute(_history(settings.read(common), common, run, limit))
 
 

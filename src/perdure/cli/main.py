@@ -50,8 +50,10 @@ def _parse(app: Any, words: list[str], command: str | None) -> object:
     """What the command returns: a task. An exit code for --help and the like."""
     from typer.exceptions import TyperException
 
+    from perdure.cli.lean import parser
+
     try:
-        return app(args=words or ["--help"], prog_name="perdure", standalone_mode=False)
+        return parser(app).main(args=words or ["--help"], prog_name="perdure", standalone_mode=False)
     except TyperException as exc:
         help = f"perdure {command} --help" if command else "perdure --help"
         raise UsageError(f"{exc.format_message().rstrip('.')}. `{help}` shows how it is called") from exc

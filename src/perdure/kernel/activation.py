@@ -103,8 +103,9 @@ class Activation:
         self.seq = len(numbered)
         self.replaying = False
         self._journal = []
-        self.stops = []  # Nothing is running yet that could be stopped.
         emitted, self._emitted = self._emitted, deque()
+        # What the journal knows is not running, so it cannot be stopped; what is new may be unwanted already.
+        self.stops = [ask for ask in self.stops if any(item is ask for item in emitted)]
         for item in emitted:
             self._emit(item)
         self._check_end()
@@ -239,18 +240,27 @@ class Activation:
         ask = self.open.pop(record.position, None)
         if ask is None:
             raise divergence.not_open(self, record.position, record)
-        future = ask.future
+        future = ask.close()
         if future.done():
             return
-        if record.cancelled:
+        if record.cancelled or (ask.stop_wanted and not self._outcome_counts(ask)):
             future.give_up()
         elif record.error is not None:
             future.set_exception(raise_as(record.error, ask.spec.raises if ask.spec else ()))
         else:
             future.set_result(codec.decode(record.result) if record.result is not None else None)
-        if ask.stop_wanted and not record.cancelled:
+        if ask.stop_wanted and not future.cancelled():
             self._absorbed.append(ask)
         self._pump()
+
+    def _outcome_counts(self, ask: Ask) -> bool:
+        """Does the awaiter get the outcome that a cancelled step had all the same?
+
+        A task that is nothing but this step ends with it, and where time ran out the code must know what was done (else it would do it twice).
+        Any other cancellation strikes here, as on every loop, so that `finally` blocks can await steps.
+        """
+        coro: Any = ask.task.get_coro() if ask.task is not None else None
+        return ask.stop_by_timeout or getattr(coro, "cr_code", None) is Activation.step.__code__
 
     def _pump(self) -> None:
         self.loop.pump()
@@ -261,7 +271,7 @@ class Activation:
             self._wind_up()
 
     def _redeliver_cancels(self) -> None:
-        """A cancel that met a running effect got the effect's outcome instead. If its scope is still open, it strikes at the next wait."""
+        """A timeout that met a running effect let its outcome through. If its scope is still open, it strikes at the next wait."""
         absorbed, self._absorbed = self._absorbed, []
         for ask in absorbed:
             task = ask.task
@@ -325,7 +335,7 @@ class Activation:
     async def step(self, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The position is taken, and the arguments are encoded, when this coroutine first runs (design 1.6.3, 20)."""
         if self.loop.dead:
-            raise Suspend.make()
+            return await self.loop.create_future()
         return await self.ask("step", spec.name, spec.rule.effect, codec.encode([list(args), kwargs]), spec).future
 
     def ask(self, what: str, name: str, effect: str, args: bytes, spec: StepSpec | None) -> Ask:
@@ -340,7 +350,8 @@ class Activation:
         if self.open.pop(ask.position, None) is not None and not self.loop.dead:
             self.stops.append(ask)
 
-    def want_stop(self, ask: Ask) -> None:
+    def want_stop(self, ask: Ask, *, by_timeout: bool) -> None:
+        ask.stop_by_timeout = ask.stop_by_timeout and by_timeout
         if not ask.stop_wanted:
             ask.stop_wanted = True
             self.stops.append(ask)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import asyncio.tasks
+import asyncio.timeouts
+import sys
+from types import FrameType
 from typing import Any, Protocol
 
 from perdure.base.records import Resolved, Tried
@@ -16,18 +20,22 @@ class Asker(Protocol):
     loop: RunLoop
 
     def abandon(self, ask: Ask) -> None: ...
-    def want_stop(self, ask: Ask) -> None: ...
+    def want_stop(self, ask: Ask, *, by_timeout: bool) -> None: ...
 
 
 class AskFuture(RunFuture):
     """Cancelling the wait for an effect does not undo the effect: the awaiter is kept until the outcome is recorded (design 1.6.9)."""
 
-    __slots__ = ("ask", "asker")
+    __slots__ = ("ask", "asker", "msg")
 
     def __init__(self, asker: Asker, ask: Ask) -> None:
-        super().__init__(asker.loop)
+        loop = asker.loop
+        loop.numbers += 1
+        self.number = loop.numbers
+        asyncio.Future.__init__(self, loop=loop)  # type: ignore[misc]  # past RunFuture: made for every step
         self.asker = asker
         self.ask = ask
+        self.msg: Any = None
 
     def cancel(self, msg: Any = None) -> bool:
         if self.done():
@@ -35,12 +43,27 @@ class AskFuture(RunFuture):
         if self.ask.is_read or self.asker.loop.dead:
             self.asker.abandon(self.ask)
             return super().cancel(msg)
-        self.asker.want_stop(self.ask)
+        self.asker.want_stop(self.ask, by_timeout=_by_timeout(sys._getframe(1)))
+        self.msg = msg
         return True
 
     def give_up(self) -> None:
-        """The outcome is recorded: it was cancelled."""
-        super().cancel()
+        """The outcome is recorded, and the awaiter gets its cancellation."""
+        super().cancel(self.msg)
+
+
+_timeouts: Any = asyncio.timeouts
+_tasks: Any = asyncio.tasks
+_ON_TIMEOUT = _timeouts.Timeout._on_timeout.__code__
+_IN_WAIT_FOR = getattr(getattr(_tasks, "_cancel_and_wait", None), "__code__", None)
+
+
+def _by_timeout(canceller: FrameType) -> bool:
+    """Did `timeout` or `wait_for` cancel it because time ran out? `wait_for` also passes on a cancellation of its own task."""
+    if canceller.f_code is _IN_WAIT_FOR:
+        outer = asyncio.current_task()
+        return outer is None or not outer.cancelling()
+    return canceller.f_code is _ON_TIMEOUT
 
 
 class Ask:
@@ -60,6 +83,7 @@ class Ask:
         "seq",
         "spec",
         "started",
+        "stop_by_timeout",
         "stop_level",
         "stop_wanted",
         "task",
@@ -95,15 +119,27 @@ class Ask:
         self.unknown_count = 0
         self.resolved: Resolved | None = None
         self.stop_wanted = False
+        self.stop_by_timeout = True
         self.stop_level = 0
         self.task = task  # the one that waits
         self.future = AskFuture(asker, self)
+
+    @property
+    def marks_start(self) -> bool:
+        """Its start is a record of its own, because a repetition would have to be avoided."""
+        return self.probe or self.effect == "once"
 
     def recorded_as(self, effect: str, *, probe: bool) -> None:
         """The rule it was decided under holds for its recovery."""
         self.effect = effect
         self.is_read = effect == "read"
         self.probe = probe
+
+    def close(self) -> AskFuture:
+        """It is open no longer. Its future lets go of it, so that no cycle is left for the collector."""
+        future = self.future
+        del future.ask
+        return future
 
     def reopen(self) -> None:
         """Start over with a clean slate: a person asked for a retry."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -14,8 +15,8 @@ from perdure.rules.step_endings import ChildError
 
 
 def error_data(exc: BaseException, *, step: str = "", position: int = 0) -> ErrorData:
-    if isinstance(exc, StepError):
-        step, position = step or exc.step, position or exc.position
+    if not position:
+        step, position = _failed_step(exc) or (step, position)
     if isinstance(exc, ChildError):
         # It was made where the exception was.
         return msgspec.structs.replace(exc.error, step=step, position=position)
@@ -36,8 +37,27 @@ def raise_as(error: ErrorData, raises: tuple[type[BaseException], ...]) -> BaseE
     """The exception agent code gets: a class named in `raises=`, else a `StepError`. Nothing is imported by name (S2)."""
     for cls in raises:
         if cls.__name__ == error.type:
-            return _rebuild(cls, error)
+            exc = _rebuild(cls, error)
+            with contextlib.suppress(AttributeError):
+                exc.perdure_step = (error.step, error.position)  # type: ignore[attr-defined]  # read by `_failed_step`
+            return exc
     return StepError(error.type, error.message, _value(error.data), step=error.step, position=error.position)
+
+
+def _failed_step(exc: BaseException | None) -> tuple[str, int] | None:
+    """The step that made the agent fail: the error's own, its cause's, or that of a group's first (delivered first, too)."""
+    for _ in range(limits.payload_depth_max):
+        if isinstance(exc, StepError):
+            return exc.step, exc.position
+        if (marked := getattr(exc, "perdure_step", None)) is not None:
+            return marked
+        if isinstance(exc, BaseExceptionGroup):
+            members = cast("BaseExceptionGroup[BaseException]", exc).exceptions
+            return next(filter(None, map(_failed_step, members)), None)
+        if exc is None:
+            return None
+        exc = exc.__cause__
+    return None
 
 
 def _rebuild(cls: type[BaseException], error: ErrorData) -> BaseException:

@@ -7,6 +7,9 @@ clearing their frames (that closes them too).
 from __future__ import annotations
 
 import sys
+import warnings
+from asyncio import _enter_task as enter_task
+from asyncio import _leave_task as leave_task
 from collections.abc import AsyncGenerator, Sequence
 from contextvars import Context
 from typing import Any, Protocol
@@ -29,12 +32,14 @@ def close_all(tasks: Sequence[Closable], generators: Sequence[AsyncGenerator[Any
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(firstiter=None, finalizer=ignore_generator)
     unraisable, sys.unraisablehook = sys.unraisablehook, _ignore_unraisable
+    unawaited, _warnings._warn_unawaited_coroutine = _warnings._warn_unawaited_coroutine, _ignore_unawaited
     try:
         for task in tasks:
             _close_task(task)
         for generator in generators:
             _close_generator(generator)
     finally:
+        _warnings._warn_unawaited_coroutine = unawaited
         sys.unraisablehook = unraisable
         sys.set_asyncgen_hooks(*hooks)
 
@@ -44,11 +49,15 @@ def _close_task(task: Any) -> None:
         return
     task._log_destroy_pending = False
     coro: Any = task.get_coro()
+    loop = task.get_loop()
     for _ in range(_TRIES):
+        enter_task(loop, task)  # `TaskGroup` and `timeout` refuse to work outside a task
         try:
             task.context.run(coro.close)
         except BaseException:  # noqa: BLE001, S110  # whatever a dying coroutine raises concerns nobody
             pass
+        finally:
+            leave_task(loop, task)
         if coro.cr_frame is None:
             return
     _unclosable.append(coro)
@@ -75,3 +84,20 @@ def ignore_generator(generator: AsyncGenerator[Any, Any]) -> None:
 
 def _ignore_unraisable(unraisable: object) -> None:
     del unraisable
+
+
+def _ignore_unawaited(coroutine: object) -> None:
+    del coroutine
+
+
+def _warn_unawaited(coroutine: Any) -> None:
+    """What lay in a cycle is collected later: a step that a dropped run did not come to is nobody's mistake."""
+    frame = coroutine.cr_frame
+    asker = frame.f_locals.get("self") if frame is not None else None
+    if not getattr(getattr(asker, "loop", None), "dead", False):
+        _warn(coroutine)
+
+
+_warnings: Any = warnings
+_warn: Any = _warnings._warn_unawaited_coroutine
+_warnings._warn_unawaited_coroutine = _warn_unawaited

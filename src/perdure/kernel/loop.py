@@ -26,7 +26,8 @@ from zlib import crc32
 from perdure.base import limits
 from perdure.errors import HiddenState, PerdureError, Suspend
 from perdure.kernel import guard, order
-from perdure.kernel.leaving import close_all, ignore_generator
+from perdure.kernel.generators import first_iteration, watch_generators
+from perdure.kernel.leaving import close_all
 from perdure.kernel.source import agent_line
 
 log = logging.getLogger("perdure.agent")
@@ -105,11 +106,12 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.dead = False
         self.timers_made = 0
         # asyncio keeps the tasks of all loops in one set: starting from 1 in every run, they would all collide there.
-        self.first_number = self._numbers = crc32(owner.run_id.encode())
+        self.first_number = self.numbers = crc32(owner.run_id.encode())
         self._ready: deque[_Handle] = deque()
         self._timers: list[_Timer] = []
         self._tasks: list[RunTask] = []
         self._tasks_before_sweep = 64
+        self._suspended = 0
         self._generators: list[Any] = []
 
     # What the worker's side calls
@@ -117,15 +119,14 @@ class RunLoop(asyncio.AbstractEventLoop):
     def pump(self) -> None:
         """Run until quiet. The one place where agent code executes."""
         previous = get_running_loop()
-        hooks = sys.get_asyncgen_hooks()
+        if sys.get_asyncgen_hooks().firstiter is not first_iteration:
+            watch_generators()
         set_running_loop(self)
-        sys.set_asyncgen_hooks(firstiter=self._keep_generator, finalizer=ignore_generator)
         guard.enter()
         try:
             self._run_ready()
         finally:
             guard.leave()
-            sys.set_asyncgen_hooks(*hooks)
             set_running_loop(previous)
         if len(self._tasks) > self._tasks_before_sweep:
             self._sweep_tasks()
@@ -185,8 +186,8 @@ class RunLoop(asyncio.AbstractEventLoop):
         return taken
 
     def take_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
+        self.numbers += 1
+        return self.numbers
 
     def _sweep_tasks(self) -> None:
         self._tasks = [task for task in self._tasks if not task.done()]
@@ -194,7 +195,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         if len(self._tasks) > limits.tasks_live_max:
             raise PerdureError(f"more than {limits.tasks_live_max} tasks at once in one run")
 
-    def _keep_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+    def keep_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         # Held, so that the garbage collector never runs agent code at a time of its own (design 1.6.7).
         if len(self._generators) >= 256:
             self._generators = [g for g in self._generators if g.ag_frame is not None]
@@ -207,14 +208,14 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> _Handle:  # type: ignore[override]  # a leaner handle
         if self.dead:
-            raise Suspend.make()
+            self.suspend()
         handle = _Handle(callback, args, context if context is not None else copy_context())
         self._ready.append(handle)
         return handle
 
     def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> _Handle:  # type: ignore[override]  # a leaner handle
         if self.dead:
-            raise Suspend.make()
+            self.suspend()
         context = context if context is not None else copy_context()
         if when <= self.now:
             handle = _Timer(when, 0, callback, args, context)
@@ -225,22 +226,23 @@ class RunLoop(asyncio.AbstractEventLoop):
         heapq.heappush(self._timers, timer)
         return timer
 
-    def call_later(
+    def call_later(  # type: ignore[override]  # a leaner handle
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> _Handle:  # type: ignore[override]  # a leaner handle
+    ) -> _Handle:
         return self.call_at(self.now + delay, callback, *args, context=context)
 
     def create_future(self) -> RunFuture:
         if self.dead:
-            raise Suspend.make()
+            self.suspend()
         return RunFuture(self)
 
-    def create_task(
+    def create_task(  # type: ignore[override]  # always our own task
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
-    ) -> RunTask:  # type: ignore[override]  # always our own task
+    ) -> RunTask:
         if self.dead:
             coro.close()
-            raise Suspend.make()
+            self.suspend()
+            coro = self._never()
         task = RunTask(coro, self, name, context if context is not None else copy_context())
         self._tasks.append(task)
         return task
@@ -274,6 +276,15 @@ class RunLoop(asyncio.AbstractEventLoop):
     async def shutdown_asyncgens(self) -> None: ...
 
     # Leaving memory
+
+    def suspend(self) -> None:
+        """Nothing happens on a dead loop. Code that catches everything and tries again gets something to wait on instead, and is left there."""
+        self._suspended += 1
+        if self._suspended < limits.suspensions_max:
+            raise Suspend.make()
+
+    async def _never(self) -> None:
+        await self.create_future()
 
     def drop(self) -> None:
         """Close every coroutine, in creation order, each in its own context; nothing they do has an effect (design 1.6.7)."""

@@ -272,7 +272,7 @@ class Store(Protocol):
         ...
 
     async def checkpoint(self) -> None:
-        """Housekeeping a worker calls when it has a moment."""
+        """Housekeeping a worker calls after each batch, when everybody has been told; cheap where nothing is due."""
         ...
 
     async def check(self) -> list[str]:

@@ -126,8 +126,12 @@ class Book(Target):
         """The counts by key, in the order of arrival."""
         return msgspec.convert(self._send("GET", "slips", name), list[Slip])
 
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
     def copy(self, to: str) -> Book:
-        """A new book in which the same has happened, without plans."""
+        """A book in which the same has happened and nothing is planned; what was in it before is forgotten."""
         self._send("POST", "copy", "", to)
         base, _, _ = self.url.rpartition("/")
         return Book(f"{base}/{to}")

@@ -29,7 +29,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     book: str
     name: str
     key: str
-    what: str  # arrived, called, applied, halved, probed, lost, refused
+    what: str  # arrived, called, applied, halved, probed, lost, refused; copied, to the book `key`
     value: Any = None
 
 
@@ -90,8 +90,7 @@ class Server:
         self.pages: dict[tuple[str, str], Page] = defaultdict(Page)
         if file.exists():
             for text in file.read_bytes().splitlines():
-                line = msgspec.json.decode(text, type=Line)
-                self.pages[line.book, line.name].take(line)
+                self._take(msgspec.json.decode(text, type=Line))
         self._fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def note(self, *lines: Line) -> None:
@@ -99,7 +98,18 @@ class Server:
         if any(line.what != "arrived" for line in lines):
             os.fsync(self._fd)  # G1
         for line in lines:
+            self._take(line)
+
+    def _take(self, line: Line) -> None:
+        if line.what != "copied":
             self.pages[line.book, line.name].take(line)
+            return
+        for book, name in list(self.pages):
+            if book == line.key:
+                del self.pages[book, name]
+        for (book, name), page in list(self.pages.items()):
+            if book == line.book:
+                self.pages[line.key, name] = page.copy()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -141,9 +151,7 @@ class Server:
             case "POST", "wait":
                 return answer_bytes(200, await _until(page, str(value[0]), int(value[1])), {})
             case "POST", "copy":
-                for (of, each), old in list(self.pages.items()):
-                    if of == book:
-                        self.pages[str(value), each] = old.copy()
+                self.note(Line(book, "", str(value), "copied"))
             case _:
                 return answer_bytes(404, "no such call", {})
         return answer_bytes(200, None, {})

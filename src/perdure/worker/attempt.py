@@ -9,6 +9,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
@@ -36,6 +37,7 @@ class Attempt:
         "_beat_limit_s",
         "_begun",
         "_job",
+        "_on_beat",
         "_services",
         "_settle",
         "ask",
@@ -57,6 +59,7 @@ class Attempt:
         context: StepContext,
         services: Services,
         settle: Callable[[Attempt, Any, BaseException | None], None],
+        on_beat: Callable[[Attempt, bytes | None], None],
         *,
         probing: bool,
     ) -> None:
@@ -70,22 +73,30 @@ class Attempt:
         self.task: asyncio.Task[None] | None = None
         self._services = services
         self._settle = settle
+        self._on_beat = on_beat
+        context.beat = self._heard
         self._begun = spec.where == "loop"
         self._job: StepFuture[Any] | None = None
         self._beat_limit_s = spec.rule.heartbeat_timeout_s
-        self._set_deadlines()
 
-    def _set_deadlines(self) -> None:
+    def _set_deadlines(self, now: float) -> None:
         rule = self.spec.rule
-        now = self._services.world.monotonic()
         self.hard_deadline = self.deadline = _NEVER if rule.timeout_s is None else now + rule.timeout_s
         if self._beat_limit_s is not None:
             self.deadline = min(self.hard_deadline, now + self._beat_limit_s)
 
     def start(self) -> None:
+        services = self._services
+        self._set_deadlines(now := services.world.monotonic())
         if self.deadline != _NEVER:
-            self._services.deadlines.watch(self)
-        self.task = self._services.world.spawn(self._run())
+            services.deadlines.watch(self, now)
+        self.task = services.world.spawn(self._run())
+
+    def _heard(self, details: bytes | None) -> None:
+        """A heartbeat, from whatever thread the step runs in."""
+        if self.task is not None:
+            with suppress(RuntimeError):  # the worker's loop has closed
+                self.task.get_loop().call_soon_threadsafe(self._on_beat, self, details)
 
     def beat(self) -> None:
         """A heartbeat came: the stall limit starts anew, the timeout does not."""
@@ -95,8 +106,8 @@ class Attempt:
     def expire(self, now: float) -> None:
         if not self._begun and not (self._job is not None and self._job.started):
             # It still queues for a thread or a process: nothing has happened, its time has not begun.
-            self._set_deadlines()
-            self._services.deadlines.watch(self)
+            self._set_deadlines(now)
+            self._services.deadlines.watch(self, now)
             return
         name, rule = self.ask.name, self.spec.rule
         late = (
@@ -115,7 +126,7 @@ class Attempt:
 
     def kill(self) -> None:
         """Settle nothing and stop whatever can be stopped."""
-        self.over = True
+        self._close()
         if self.task is not None:
             self.task.cancel()
 
@@ -150,9 +161,14 @@ class Attempt:
 
     def _note_begun(self) -> None:
         self._begun = True
-        self._set_deadlines()
+        self._set_deadlines(self._services.world.monotonic())
 
     def _end(self, value: Any, error: BaseException | None) -> None:
         if not self.over:
-            self.over = True
+            self._close()
             self._settle(self, value, error)
+
+    def _close(self) -> None:
+        self.over = True
+        self.context.beat = None  # A late heartbeat is dropped; and no cycle is left for the collector.
+        self._services.deadlines.forget(self)

@@ -12,9 +12,8 @@ A step passes through: `waiting` (decided, not yet durable) → for rules that m
 from __future__ import annotations
 
 import asyncio
-import functools
-import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, assert_never
 
@@ -30,8 +29,6 @@ from perdure.rules.effect import Doubt, Effect, Fail, Probe, Redo, Retry, StepRu
 from perdure.worker.attempt import Attempt
 from perdure.worker.services import Services
 from perdure.worker.step_context import Keys, StepContext
-
-log = logging.getLogger("perdure.worker")
 
 _DECIDED = faults.point("step.decided", "a step was asked for, nothing of that is written")
 _DURABLE = faults.point("step.durable", "its decision is durable, nothing has begun")
@@ -51,12 +48,12 @@ class Host(Protocol):
     activation: Activation
     committed_seq: int
     dead: bool
+    now: Callable[[], float]
 
     @property
     def free(self) -> bool: ...
     @property
     def backlogged(self) -> bool: ...
-    def now(self) -> float: ...
     def deliver(self, record: AnyRecord) -> None: ...
     def after(self) -> None: ...
     def broken(self, exc: Exception) -> None: ...
@@ -76,11 +73,16 @@ class Effects:
         self.running: dict[int, Attempt] = {}
         self.backoffs: dict[int, Ask] = {}
         self._probe_failures: dict[int, int] = {}
+        self._probes_due: set[int] = set()  # waiting until the probe is asked again
         self.details: dict[int, bytes | None] = {}
 
     @property
     def busy(self) -> bool:
-        return bool(self.running or self.waiting or self.marked)
+        return bool(self.running or self.waiting or self.marked or self._probes_due)
+
+    def has(self, ask: Ask) -> bool:
+        """Is it under way already? What control has started again must not be recovered as well."""
+        return ask.position in self.running or ask in self.waiting
 
     def next_retry(self) -> float | None:
         return min((ask.tried.retry_at for ask in self.backoffs.values() if ask.tried), default=None)
@@ -119,10 +121,13 @@ class Effects:
 
     def start_durable(self) -> None:
         """After a commit: start what is durable now."""
+        if not self.waiting and not self.marked:
+            return
         run = self._run
+        leased = self._services.lease.valid()  # L2
         while self.waiting and run.free:
             ask = self.waiting[0]
-            if ask.seq > run.committed_seq or not (ask.is_read or self._services.lease.valid()):
+            if ask.seq > run.committed_seq or not (leased or ask.is_read):
                 break
             self.waiting.popleft()
             if ask.position in run.activation.open:
@@ -131,7 +136,7 @@ class Effects:
                 self._begin(ask)
         while self.marked and run.free:
             seq, ask = self.marked[0]
-            if seq > run.committed_seq or not self._services.lease.valid():  # L2
+            if seq > run.committed_seq or not leased:
                 break
             self.marked.popleft()
             if ask.position in run.activation.open:
@@ -149,7 +154,7 @@ class Effects:
 
     def _begin(self, ask: Ask) -> None:
         number = ask.attempt + 1
-        if ask.is_read or (number == 1 and not _rule(ask).marks_start):
+        if ask.is_read or (number == 1 and not ask.marks_start):
             self._execute(ask, number)
             return
         self._run.deliver(Started(self._run.now(), ask.position, number))
@@ -162,8 +167,7 @@ class Effects:
         ask.attempt = number
         key = self._keys.read(position, run.epoch, number) if ask.is_read else self._keys.effect(position)  # J4
         context = StepContext(run.id, ask.name, key, number, self.details.get(position))
-        attempt = Attempt(ask, spec, context, self._services, self._settle, probing=probing)
-        context.beat = functools.partial(_quietly, asyncio.get_running_loop(), self._beat, attempt)
+        attempt = Attempt(ask, spec, context, self._services, self._settle, self._beat, probing=probing)
         self.running[position] = attempt
         attempt.start()
 
@@ -276,7 +280,10 @@ class Effects:
         self._back_off(ask)
 
     def _execute_later(self, ask: Ask, number: int, wait_s: float) -> None:
+        self._probes_due.add(ask.position)
+
         def again() -> None:
+            self._probes_due.discard(ask.position)
             if not self._run.dead and self._run.free and ask.position in self._run.activation.open:
                 self._execute(ask, number, probing=True)
 
@@ -309,6 +316,8 @@ class Effects:
             self._forget(ask)
         elif attempt is not None:
             attempt.stop()
+        elif ask.position in self._probes_due:
+            pass  # Whether it happened is asked soon, and then told.
         elif ask.position in self._run.activation.open:
             self._forget(ask)
             self._run.deliver(self._cancelled(ask))
@@ -334,7 +343,7 @@ class Effects:
         """A person stops the steps that run now; the agent gets an error for each."""
         for attempt in list(self.running.values()):
             ask = attempt.ask
-            if _rule(ask).marks_start:
+            if ask.marks_start:
                 attempt.stop()
                 continue
             del self.running[ask.position]
@@ -377,10 +386,3 @@ def _rule(ask: Ask) -> StepRule:
     if ask.probe and ask.spec.probe is None:
         return replace(rule, effect=Effect.ONCE, probe=False)
     return replace(rule, effect=Effect(ask.effect), probe=ask.probe)
-
-
-def _quietly(loop: asyncio.AbstractEventLoop, fn: Any, *args: Any) -> None:
-    try:
-        loop.call_soon_threadsafe(fn, *args)
-    except RuntimeError:
-        log.debug("a heartbeat came after the worker's loop had closed")

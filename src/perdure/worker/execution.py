@@ -30,6 +30,7 @@ from perdure.base.records import (
 from perdure.base.status import ControlKind, Reason, Status
 from perdure.errors import Diverged, PerdureError, StoreDamaged
 from perdure.events.bus import RunEnded, RunLost, RunReleased
+from perdure.kernel import guard
 from perdure.kernel.activation import Activation
 from perdure.kernel.ask import Ask
 from perdure.kernel.failure import error_data
@@ -49,6 +50,7 @@ class Execution:
         row = claimed.run
         self.services = services
         self.row = row
+        self.now = services.world.now
         self.id = row.id
         self.num = row.num
         self.epoch = row.epoch
@@ -95,12 +97,14 @@ class Execution:
             if self.dead or self._change:
                 return
         for ask in left:
-            if ask.position in self.activation.open and ask.position not in self.effects.running:
+            if ask.position in self.activation.open and not self.effects.has(ask):
                 self.effects.recover(ask)
         self.after()
         self.effects.start_due(self.now())
+        self.after()  # a repetition has marked its start
 
     def _replay(self, journal: list[bytes], controls: list[ControlRow]) -> None:
+        guard.check_agent(self._agent.fn)
         if not journal:
             self.activation.begin(self.now(), self.services.world.seed())
             return
@@ -123,9 +127,6 @@ class Execution:
     def backlogged(self) -> bool:
         """So much is unwritten that even reads should wait for the store."""
         return len(self.activation.out) > limits.batch_records_max or self.services.writer.troubled is not None
-
-    def now(self) -> float:
-        return self.services.world.now()
 
     def deliver(self, record: AnyRecord) -> None:
         """Write a record down and let the agent go on with it; `after` must follow."""
@@ -307,6 +308,16 @@ class Execution:
             self.broken(exc)
         if self._change is not None or self.activation.out:
             self.services.writer.add(self, urgent=True)
+
+    def go_on(self) -> None:
+        """The lease holds again: what waited for it may start."""
+        if self.dead:
+            return
+        try:
+            self.effects.start_durable()
+            self.after()
+        except Exception as exc:  # noqa: BLE001  # as in Effects
+            self.broken(exc)
 
     def held_back(self) -> None:
         """The write was refused because newer control exists; that control has been handed out by now."""

@@ -50,6 +50,7 @@ class Worker:
         self.lock = lock or asyncio.Lock()
         self.number = 0
         self.running: dict[int, Execution] = {}
+        self._arriving: dict[int, Claimed] = {}  # claimed, not in memory yet
         self.failure: BaseException | None = None
         self._agents = agents
         self._only = only
@@ -69,6 +70,7 @@ class Worker:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._bell = asyncio.Event()
+        self._coming_back = asyncio.Lock()
         self._stopping = False
         self._next_ready: float | None = 0.0
         self._served: dict[str, str] = {}
@@ -99,7 +101,7 @@ class Worker:
         self._stopping = True
         for run in list(self.running.values()):
             run.vanish()
-        await self._writer.close()
+        self._writer.close()
         for task in self._tasks[1:]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -150,10 +152,14 @@ class Worker:
     async def _come_back(self) -> None:
         """This worker was buried (frozen too long, or the store was away). What it held is no longer its own."""
         lost = self.number
-        if self._stopping:
-            return
+        async with self._coming_back:  # several loops may notice at once
+            if not self._stopping and self.number == lost:
+                await self._start_over(lost)
+
+    async def _start_over(self, lost: int) -> None:
         log.error("worker %d lost its lease; its runs were taken over. It goes on under a new number", lost)
         self.events.emit(LeaseLostEvent(lost))
+        self._arriving.clear()
         for run in list(self.running.values()):
             run.lost()
         self._writer.forget_all()
@@ -173,6 +179,7 @@ class Worker:
                 self.events.emit(StoreChanged())
                 await self.mark(0)
                 self._next_ready = 0.0
+            await self._take_up_all()  # the store was away when they were claimed
             if self._next_ready is not None and self._next_ready <= self.world.now():
                 await self._claim()
             if self._bell.is_set():
@@ -188,8 +195,8 @@ class Worker:
         names = list(self._agents)
         async with self.lock:
             claimed = await self.store.claim(self.number, names, limit=room, only=self._only)
-        for item in claimed:
-            await self.take_up(item)
+        self._arriving |= {item.run.num: item for item in claimed}
+        await self._take_up_all()
         if len(claimed) < room:
             async with self.lock:
                 self._next_ready = await self.store.next_ready(names, only=self._only)
@@ -197,6 +204,7 @@ class Worker:
     async def take_up(self, claimed: Claimed) -> None:
         """Execute a run that the store says is ours."""
         row = claimed.run
+        self._arriving[row.num] = claimed  # C1: control that comes from here on is added to it
         agent = self._agents[row.agent]
         journal: list[bytes] = []
         pulses: dict[int, bytes | None] = {}
@@ -204,10 +212,18 @@ class Worker:
             async with self.lock:
                 journal = await self.store.journal(row.num)
                 pulses = {position: details for position, (_, details) in (await self.store.pulses(row.num)).items()}
+        if self._arriving.get(row.num) is not claimed:
+            return  # taken up by another loop, or lost meanwhile
+        del self._arriving[row.num]
         run = Execution(self._services, agent, claimed)
         self.running[row.num] = run
         self.events.emit(RunClaimed(row.id, row.epoch))
         run.open(journal, pulses, claimed.controls)
+
+    async def _take_up_all(self) -> None:
+        for num, item in list(self._arriving.items()):
+            if self._arriving.get(num) is item:
+                await self.take_up(item)
 
     async def mark(self, control_mark: int) -> None:
         """Hand out the control rows that are new; before that, no effect starts over them (C1)."""
@@ -218,6 +234,8 @@ class Worker:
             run = self.running.get(row.run)
             if run is not None:
                 run.heed(row)
+            elif row.run in self._arriving:
+                self._arriving[row.run].controls.append(row)
         self._writer.mark_seen = max(self._writer.mark_seen, control_mark)
 
     async def _renew(self) -> None:
@@ -233,9 +251,7 @@ class Worker:
             self._served = digests
             self._lease.renewed(sent)
             for run in list(self.running.values()):
-                run.effects.start_durable()
-            async with self.lock:
-                await self.store.checkpoint()
+                run.go_on()
 
     async def _watch_neighbours(self) -> None:
         while not self._stopping:
@@ -281,10 +297,10 @@ class Worker:
     async def wait_idle(self, horizon_s: float) -> None:
         """Until nothing runs here and nothing becomes ready within the horizon."""
         while self.failure is None:
-            if not self.running:
+            if not self.running and not self._arriving:
                 async with self.lock:
                     ready = await self.store.next_ready(list(self._agents), only=self._only)
-                if not self.running and (ready is None or ready > self.world.now() + horizon_s):
+                if not self.running and not self._arriving and (ready is None or ready > self.world.now() + horizon_s):
                     return
             await asyncio.sleep(0.01)
         raise self.failure

@@ -10,9 +10,11 @@ or after `lazy_commit_s`. While the store is unavailable everything stays queued
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Final, Protocol, TypeVar
 
 from perdure.base import faults, limits
 from perdure.errors import LeaseLost, StoreUnavailable
@@ -20,6 +22,10 @@ from perdure.events.bus import Events, StoreTroubled
 from perdure.store.contract import RunWrite, Store, Verdict
 
 log = logging.getLogger("perdure.worker")
+
+_T = TypeVar("_T")
+_WAIT_S: Final = 0.05
+_WAIT_S_MAX: Final = 1.0
 
 _AFTER_COMMIT = faults.point("writer.after_commit", "a batch is durable, nobody has been told")
 _BEFORE_COMMIT = faults.point("writer.before_commit", "records are decided in memory, nothing is durable")
@@ -44,15 +50,22 @@ class Writing(Protocol):
 
 
 class Writer:
+    """A commit usually ends without waiting for anything, so it runs in a plain callback; only one that must wait becomes a task."""
+
     def __init__(self, store: Store, lock: asyncio.Lock, events: Events, controls: Controls) -> None:
         self._store = store
         self._lock = lock
         self._events = events
         self._controls = controls
         self._dirty: dict[Writing, None] = {}
-        self._sleeper: asyncio.Future[None] | None = None
+        self._scheduled = False
+        self._busy = False
+        self._again = False  # somebody urgent has come since the last batch was taken
         self._lazy: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._end: asyncio.Future[None] | None = None
         self._closing = False
+        self._wait_s = _WAIT_S
         self.worker = 0
         self.troubled: StoreUnavailable | None = None
         self.mark_seen = 0
@@ -62,56 +75,96 @@ class Writer:
         """The run has something to write. Not urgent: nobody waits for it to be durable."""
         self._dirty[run] = None
         if urgent:
-            self._wake()
+            self._again = True
+            self._schedule()
         elif self._lazy is None:
-            self._lazy = asyncio.get_running_loop().call_later(limits.lazy_commit_s, self._wake_lazily)
-
-    def _wake(self) -> None:
-        sleeper = self._sleeper
-        if sleeper is not None and not sleeper.done():
-            sleeper.set_result(None)
-
-    def _wake_lazily(self) -> None:
-        self._lazy = None
-        self._wake()
-
-    async def close(self) -> None:
-        """Let the loop end once everything queued is written."""
-        self._closing = True
-        self._wake()
+            self._lazy = asyncio.get_running_loop().call_later(limits.lazy_commit_s, self._flush_lazily)
 
     def forget_all(self) -> None:
         self._dirty.clear()
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        wait_s = 0.05
-        while True:
-            if not self._dirty:
-                if self._closing:
-                    return
-                self._sleeper = loop.create_future()
-                await self._sleeper
-                self._sleeper = None
-                continue
-            try:
-                await self._commit()
-            except StoreUnavailable as exc:
-                if self._closing:
-                    raise
+        """Until closed; raises what no retry can mend."""
+        self._end = asyncio.get_running_loop().create_future()
+        if self._dirty:
+            self._schedule()
+        await self._end
+
+    def close(self) -> None:
+        """Let `run` end once everything queued is written."""
+        self._closing = True
+        self._schedule()
+
+    # The loop: one flush per turn of the event loop, one commit at a time
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self._busy:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush_lazily(self) -> None:
+        self._lazy = None
+        self._schedule()
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._busy:
+            return
+        if not self._dirty:
+            if self._closing:
+                self._finish(None)
+            return
+        self._busy = True
+        work = self._commit()
+        try:
+            waits_for = work.send(None)
+        except StopIteration:
+            self._committed()
+        except Exception as exc:  # noqa: BLE001  # sorted in `_mend`
+            self._task = asyncio.get_running_loop().create_task(self._mend(exc))
+        else:
+            self._task = asyncio.get_running_loop().create_task(self._await_rest(work, waits_for))
+
+    def _committed(self) -> None:
+        self._busy = False
+        if self.troubled is not None:
+            log.warning("the store is back")
+            self.troubled, self._wait_s = None, _WAIT_S
+        if self._closing or self._again:
+            self._schedule()
+
+    async def _await_rest(self, work: Coroutine[Any, Any, None], waits_for: Any) -> None:
+        try:
+            await _resume(work, waits_for)
+        except Exception as exc:  # noqa: BLE001  # sorted in `_mend`
+            await self._mend(exc)
+        else:
+            self._committed()
+
+    async def _mend(self, exc: Exception) -> None:
+        """The store is away: wait and write again. The lease is lost: come back under a new number. Anything else ends the worker."""
+        try:
+            if isinstance(exc, StoreUnavailable) and not self._closing:
                 self._trouble(exc)
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, 1.0)
-                continue
-            except LeaseLost:
-                if self._closing or self.on_lease_lost is None:
-                    raise
+                await asyncio.sleep(self._wait_s)
+                self._wait_s = min(self._wait_s * 2, _WAIT_S_MAX)
+            elif isinstance(exc, LeaseLost) and not self._closing and self.on_lease_lost is not None:
                 await self.on_lease_lost()
-                continue
-            if self.troubled is not None:
-                log.warning("the store is back")
-                self.troubled, wait_s = None, 0.05
-            await asyncio.sleep(0)
+            else:
+                self._finish(exc)
+        except StoreUnavailable as again:
+            await self._mend(again)
+            return
+        self._busy = False
+        self._schedule()
+
+    def _finish(self, exc: Exception | None) -> None:
+        if self._end is None or self._end.done():
+            return
+        if exc is None:
+            self._end.set_result(None)
+        else:
+            self._end.set_exception(exc)
 
     def _trouble(self, exc: StoreUnavailable) -> None:
         if self.troubled is None:
@@ -120,11 +173,13 @@ class Writer:
         self._events.emit(StoreTroubled(str(exc)))
 
     async def _commit(self) -> None:
+        self._again = False
         runs: list[Writing] = []
         writes: list[RunWrite] = []
         records = size = 0
         for run in list(self._dirty):
             if records >= limits.batch_records_max or size >= limits.batch_bytes_max:
+                self._again = True
                 break
             del self._dirty[run]
             write = run.take_write()
@@ -157,3 +212,21 @@ class Writer:
                     run.held_back()
                 case Verdict.FENCED | Verdict.CONFLICT:
                     run.lost()
+        async with self._lock:
+            await self._store.checkpoint()
+
+
+@types.coroutine
+def _resume(work: Coroutine[Any, Any, _T], waits_for: Any) -> Generator[Any, Any, _T]:
+    """Go on with a coroutine that was started outside a task and waits for `waits_for`."""
+    while True:
+        try:
+            sent = yield waits_for
+        except BaseException as exc:  # noqa: BLE001  # thrown on into the coroutine, which it is for
+            advance = functools.partial(work.throw, exc)
+        else:
+            advance = functools.partial(work.send, sent)
+        try:
+            waits_for = advance()
+        except StopIteration as done:
+            return done.value

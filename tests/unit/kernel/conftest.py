@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 
 HERE = Path(__file__).parent
 
@@ -54,7 +53,9 @@ class PlainLoop(asyncio.SelectorEventLoop):
         self._clock = _Clock()
         super().__init__(self._clock)
         self._clock_resolution = 1e-9
-        self.set_exception_handler(lambda loop, context: None)  # what asyncio says about its own gatherings is not the subject
+        self.set_exception_handler(
+            lambda loop, context: None
+        )  # what asyncio says about its own gatherings is not the subject
 
     def time(self) -> float:
         return self._clock.now
@@ -75,8 +76,3 @@ def plain(agent: Any, *args: Any, cancel_after_s: float | None = None) -> tuple[
             return "cancelled", None
         except Exception as exc:
             return "failed", f"{type(exc).__name__}: {exc}"
-
-
-@pytest.fixture(scope="session")
-def primitives() -> Any:
-    return load("primitive_agents")

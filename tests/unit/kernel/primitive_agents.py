@@ -185,7 +185,9 @@ async def wait_for() -> Any:
 @example
 async def gathered() -> Any:
     log = Log()
-    results = await asyncio.gather(branch(log, "a", 0.3), branch(log, "b", 0.11), branch(log, "c", 0.22), look("d", 0.55))
+    results = await asyncio.gather(
+        branch(log, "a", 0.3), branch(log, "b", 0.11), branch(log, "c", 0.22), look("d", 0.55)
+    )
     log(results)
     log(await asyncio.gather())
     return log
@@ -202,7 +204,11 @@ async def gather_with_exceptions() -> Any:
 @example
 async def gather_failing() -> Any:
     log = Log()
-    tasks = [asyncio.create_task(branch(log, "a", 0.4)), asyncio.create_task(fail("no", 0.1)), asyncio.create_task(branch(log, "b", 0.6))]
+    tasks = [
+        asyncio.create_task(branch(log, "a", 0.4)),
+        asyncio.create_task(fail("no", 0.1)),
+        asyncio.create_task(branch(log, "b", 0.6)),
+    ]
     try:
         await asyncio.gather(*tasks)
     except ValueError as exc:
@@ -237,7 +243,10 @@ async def gather_cancelled() -> Any:
 async def task_group() -> Any:
     log = Log()
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(branch(log, tag, seconds), name=tag) for tag, seconds in (("a", 0.3), ("b", 0.1), ("c", 0.2))]
+        tasks = [
+            group.create_task(branch(log, tag, seconds), name=tag)
+            for tag, seconds in (("a", 0.3), ("b", 0.1), ("c", 0.2))
+        ]
         log(await work("body", 0.05))
     log([task.result() for task in tasks], [task.get_name() for task in tasks])
     return log
@@ -382,7 +391,10 @@ async def many_as_completed() -> Any:
 @example
 async def wait_first_completed() -> Any:
     log = Log()
-    pending = {asyncio.create_task(branch(log, tag, seconds), name=tag) for tag, seconds in (("a", 0.3), ("b", 0.1), ("c", 0.2))}
+    pending = {
+        asyncio.create_task(branch(log, tag, seconds), name=tag)
+        for tag, seconds in (("a", 0.3), ("b", 0.1), ("c", 0.2))
+    }
     while pending:
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         log([task.result() for task in done], len(pending))
@@ -392,7 +404,11 @@ async def wait_first_completed() -> Any:
 @example
 async def wait_first_exception() -> Any:
     log = Log()
-    tasks = [asyncio.create_task(branch(log, "a", 0.1)), asyncio.create_task(fail("x", 0.3)), asyncio.create_task(branch(log, "b", 0.9, 3))]
+    tasks = [
+        asyncio.create_task(branch(log, "a", 0.1)),
+        asyncio.create_task(fail("x", 0.3)),
+        asyncio.create_task(branch(log, "b", 0.9, 3)),
+    ]
     done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     log(len(done), len(pending))
     for task in pending:

@@ -1,164 +1,151 @@
 """The play: start a worker, kill it where it hurts, start another; look on through the store and the ledger's file.
 
-Every scene waits for a fact (a record, a line of the ledger), never for a time; pauses for the audience come after the fact.
+Every scene waits for a fact (a record, a line of the ledger), never for a time; pauses for the audience come after it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from perdure.api.app import Perdure
 from perdure.api.handle import Handle
-from perdure.api.views import EntryView, RunView
 from perdure.base.world import RealWorld
-from perdure.cli.showcase import agent, ledger
+from perdure.cli.showcase import agent, counts
+from perdure.cli.showcase.stage import Line, Stage, WorkerLife
+from perdure.testing.ledger import Book, Ledger
 
 PATIENCE_S: Final = 20.0
 LOOK_EVERY_S: Final = 0.08
 TAIL_LINES: Final = 12
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How long the agent sleeps, and how long the audience has to look."""
+
+    night_s: float = 5.0
+    look_s: float = 1.2
+
+
+PACE: Final = Pace()
+
+
 class PlayFailed(Exception):
     """A fact the play waits for did not come."""
 
 
-@dataclass
-class WorkerLife:
-    number: int
-    pid: int
-    killed: str | None = None  # where it was when it was killed
-
-
-@dataclass
-class Stage:
-    """Everything there is to see. Counted from outside: the store by a client, the ledger from its file."""
-
-    run: RunView | None = None
-    history: list[EntryView] = field(default_factory=list)
-    counts: ledger.Counts = ledger.Counts()
-    workers: list[WorkerLife] = field(default_factory=list)
-    recorded_by: dict[str, int] = field(default_factory=dict)  # step -> the worker that was there
-    story: list[tuple[float, str, str]] = field(default_factory=list)  # when, style, text
-    seconds: float = 0.0
-    done: bool = False
-
-    def alive(self) -> WorkerLife | None:
-        return self.workers[-1] if self.workers and self.workers[-1].killed is None else None
-
-    def executed(self, *labels: str) -> bool:
-        return {*labels} <= {label(entry) for entry in self.history if entry.state == "executed"}
-
-    def asleep(self) -> bool:
-        return self.run is not None and self.run.status == "waiting"
-
-    def wanted(self) -> set[str]:
-        """What the run decided to do to the world, by its own history."""
-        return {label(entry) for entry in self.history if entry.effect == "idempotent"}
-
-
-def label(entry: EntryView) -> str:
-    """`tell Ada`, as the ledger names it too."""
-    verb = (entry.name or "").replace("look_up", "look up")
-    first = entry.args[0][0] if entry.kind == "step" and entry.args and entry.args[0] else ""
-    return f"{verb} {first}".strip()
-
-
 class Play:
-    def __init__(self, store: str, folder: Path, on_change: Callable[[Stage], None]) -> None:
-        self.stage = Stage()
+    def __init__(self, store: str, folder: Path, on_change: Callable[[Stage], None], pace: Pace = PACE) -> None:
+        self.stage = Stage(store)
         self._store = store
-        self._folder = folder
-        self._file = folder / "ledger.ndjson"
         self._log = folder / "stderr.txt"
         self._on_change = on_change
+        self._pace = pace
         self._world = RealWorld()
         self._began = self._world.monotonic()
-        self._port = 0
-        self._ledger: Process | None = None
+        self._ledger = Ledger(folder / "ledger.jsonl")
+        self._book: Book | None = None
         self._worker: Process | None = None
         self._app = Perdure(store, worker=False)
         self._handle: Handle | None = None
 
-    async def __aenter__(self) -> Play:
-        self._ledger = await self._process("ledger", str(self._file))
-        self._port = int(await self._line(self._ledger))
+    async def __aenter__(self) -> Self:
         await self._app.__aenter__()
+        self._book = self._ledger.start().book("demo")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in (self._worker, self._ledger):
-            if process is not None and process.returncode is None:
-                process.kill()
-                await process.wait()
+        if self._worker is not None and self._worker.returncode is None:
+            self._worker.kill()
+            await self._worker.wait()
+        self._ledger.stop()
         await self._app.__aexit__(kind, exc, trace)
 
     # The scenes
 
     async def scenes(self) -> None:
-        self._say("bold", f"a ledger process and a store are there; the agent is {Path(agent.__file__).name}")
-        await ledger.hold(self._port, ["book ferry"])
+        self._hold("book ferry", "tell Cleo", "tell Dov")
+        await self._booking()
+        await self._sleeping()
+        await self._telling()
         await self._start_worker()
-        self._handle = await self._app.start(agent.trip, agent.NIGHT_S)
-        self._say("", "run started: three look-ups side by side, then a booking")
-        await self._until(lambda s: "book ferry" in s.counts.applied, "the booking on the ledger")
-        self._say("yellow", "the ledger has booked, its answer is still on the way…")
-        await self._pause(1.2)
-        await self._kill("in the middle of the booking")
-        await ledger.hold(self._port, [])
-        await self._pause(1.2)
-
-        await self._start_worker()
-        await self._until(lambda s: s.executed("book ferry"), "the booking's record")
-        self._say("green", "same key again: the ledger answers, and books nothing twice")
-        await self._until(lambda s: s.asleep(), "the agent's sleep")
-        self._say("", "the agent sleeps: a row in the store, no process needed")
-        await self._pause(1.0)
-        await self._kill("during the sleep")
-        await self._pause(1.2)
-
-        await ledger.hold(self._port, ["tell Cleo", "tell Dov"])
-        await self._start_worker()
-        await self._until(lambda s: s.executed("tell Ada", "tell Ben"), "two of four messages recorded")
-        await self._until(lambda s: {"tell Cleo", "tell Dov"} <= {*s.counts.applied}, "four messages on the ledger")
-        self._say("yellow", "woken on time; two messages are recorded, two are out without an answer…")
-        await self._pause(1.0)
-        await self._kill("between two messages")
-        await ledger.hold(self._port, [])
-        await self._pause(1.2)
-
-        await self._start_worker()
-        await self._until(lambda s: s.run is not None and s.run.status == "completed", "the end of the run")
+        await self._until(lambda s: s.status == "completed", "the end of the run")
         self._say("bold green", "the run is completed")
         self.stage.done = True
         await self._look()
 
+    async def _booking(self) -> None:
+        await self._start_worker()
+        self._handle = await self._app.start(agent.trip, self._pace.night_s)
+        self._say("", "a run starts: three look-ups side by side, then a booking")
+        await self._until(lambda s: "book ferry" in s.counts.applied, "the booking on the ledger")
+        self._say("yellow", "the ledger has booked; its answer is still on the way …")
+        await self._pause()
+        await self._kill("in the middle of the booking")
+
+    async def _sleeping(self) -> None:
+        await self._start_worker()
+        await self._until(lambda s: s.executed("book ferry"), "the booking's record")
+        self._say("green", "asked again with the same key: the ledger books nothing twice")
+        await self._until(lambda s: s.status == "waiting", "the agent's sleep")
+        self._say("", "the agent sleeps: a row in the store, nothing in memory")
+        await self._pause()
+        await self._kill("while the agent sleeps")
+
+    async def _telling(self) -> None:
+        await self._start_worker()
+        await self._until(lambda s: s.executed("tell Ada", "tell Ben"), "the first two messages' records")
+        await self._until(lambda s: {"tell Cleo", "tell Dov"} <= {*s.counts.applied}, "all messages on the ledger")
+        self._say("yellow", "woken on time; two messages recorded, two sent without an answer …")
+        await self._pause()
+        await self._kill("between the messages")
+
     # What a scene does
+
+    def _hold(self, *names: str) -> None:
+        """The first call of each is applied and not answered: so a worker dies in the middle of it, for certain."""
+        assert self._book is not None
+        for name in names:
+            self._book.plan(name, after="hold")
 
     async def _start_worker(self) -> None:
         number = len(self.stage.workers) + 1
-        self._worker = await self._process("worker", self._store)
+        assert self._book is not None
+        with self._log.open("ab") as log:
+            self._worker = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "perdure.cli.main", "worker", agent.__name__, "--store", self._store),
+                stdin=DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment(),
+            )
         self.stage.workers.append(WorkerLife(number, self._worker.pid))
-        self._say("cyan", f"worker {number} starts, pid {self._worker.pid}")
-        await self._line(self._worker)
+        self._say("cyan", f"perdure worker: number {number}, process {self._worker.pid}")
+
+    def _environment(self) -> dict[str, str]:
+        """Ours, without faults meant for somebody else."""
+        assert self._book is not None
+        kept = {name: value for name, value in os.environ.items() if name != "PERDURE_FAULTS"}
+        return kept | {agent.LEDGER: self._book.url}
 
     async def _kill(self, where: str) -> None:
         assert self._worker is not None
         life = self.stage.workers[-1]
-        self._worker.send_signal(signal.SIGKILL)
+        self._worker.kill()
         await self._worker.wait()
         life.killed = where
-        self._say("bold red", f"kill -9 {life.pid}: worker {life.number} dies {where}")
+        self._say("bold red", f"kill -9 {life.pid}: worker {life.number} is dead, {where}")
+        await self._pause()
 
     async def _until(self, fact: Callable[[Stage], bool], what: str) -> None:
         until = self._world.monotonic() + PATIENCE_S
@@ -171,9 +158,9 @@ class Play:
             await asyncio.sleep(LOOK_EVERY_S)
             await self._look()
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self) -> None:
         """For the audience."""
-        until = self._world.monotonic() + seconds
+        until = self._world.monotonic() + self._pace.look_s
         while self._world.monotonic() < until:
             await asyncio.sleep(LOOK_EVERY_S)
             await self._look()
@@ -183,45 +170,20 @@ class Play:
         if self._handle is not None:
             stage.history = await self._handle.history()
             stage.run = (await self._handle.status()).view
-        stage.counts = ledger.counts(self._file)
-        for entry in stage.history:
-            if entry.state == "executed" and entry.kind in ("step", "timer"):
-                stage.recorded_by.setdefault(label(entry), len(stage.workers))
-        stage.seconds = self._world.monotonic() - self._began
-        self._on_change(stage)
+        stage.counts = counts.read(self._ledger.file)
+        stage.note_records()
+        self._changed()
 
     def _say(self, style: str, text: str) -> None:
+        self._changed()
+        self.stage.story.append(Line(self.stage.seconds, style, text))
+        self._changed()
+
+    def _changed(self) -> None:
         self.stage.seconds = self._world.monotonic() - self._began
-        self.stage.story.append((self.stage.seconds, style, text))
+        self.stage.now = self._world.now()
         self._on_change(self.stage)
-
-    # Processes
-
-    async def _process(self, module: str, argument: str) -> Process:
-        with self._log.open("ab") as log:
-            return await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                f"perdure.cli.showcase.{module}",
-                argument,
-                stdin=PIPE,  # its end tells them that we are gone
-                stdout=PIPE,
-                stderr=log,
-                env={**_environment(), ledger.ADDRESS: str(self._port)},
-            )
-
-    async def _line(self, process: Process) -> str:
-        assert process.stdout is not None
-        line = await process.stdout.readline()
-        if not line:
-            raise PlayFailed(f"a process of the demo did not start{self._tail()}")
-        return line.decode().strip()
 
     def _tail(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
         return "\n" + "\n".join(lines) if lines else ""
-
-
-def _environment() -> dict[str, str]:
-    """Ours, without faults meant for somebody else."""
-    return {name: value for name, value in os.environ.items() if name != "PERDURE_FAULTS"}

@@ -47,13 +47,15 @@ _ASKED: Final = (
     'SELECT id, run, kind, body, "by", at FROM controls WHERE run IN (SELECT value FROM json_each(?)) ORDER BY id'
 )
 # A row that cannot be trusted stays where a person can see it.
-_SPOILT: Final = "UPDATE runs SET worker = NULL, ready_at = NULL, status = 'parked', reason = 'store', updated_at = ?2 WHERE num = ?1"
+_SPOILT: Final = """
+UPDATE runs SET worker = NULL, ready_at = NULL, status = 'parked', reason = 'store', updated_at = ?2 WHERE num = ?1"""
 # Those of an earlier claim that are still held: its COMMIT answered with an error.
 _STILL: Final = "SELECT 1 FROM runs WHERE num = ? AND worker = ? AND epoch = ?"
 # Parked runs whose code came back.
 _READMISSIBLE: Final = """
-SELECT num FROM runs WHERE status = 'parked' AND worker IS NULL AND agent = ?1 AND (reason = 'no_code' OR reason =
-'diverged' AND code IS NOT ?2)"""
+SELECT num FROM runs
+WHERE status = 'parked' AND worker IS NULL AND agent = ?1
+  AND (reason = 'no_code' OR reason = 'diverged' AND code IS NOT ?2)"""
 _READMIT: Final = """
 UPDATE runs SET status = 'queued', reason = NULL, waiting_on = NULL, ready_at = ?2, updated_at = ?2 WHERE num = ?1"""
 

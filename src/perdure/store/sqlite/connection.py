@@ -5,13 +5,12 @@ S1. Nothing on disk is trusted: whose file, which schema, and its structure are 
 D1. `synchronous=FULL` and WAL hold for every connection, or it is not used (NORMAL lost commits in power cuts).
 D2. The main file is never opened by anything but SQLite: closing such a descriptor drops the process's locks.
 
-Things that don't work: `journal_size_limit` while closing (it truncates the WAL that is to be kept); `mmap_size` (an
-I/O error becomes SIGBUS instead of an exception).
+Things that don't work: keeping the WAL after closing (its frames are valid still, and are replayed over a backup that is
+copied back); `mmap_size` (an I/O error becomes SIGBUS instead of an exception).
 """
 
 from __future__ import annotations
 
-import array
 from typing import Any, Final, cast
 
 import apsw
@@ -115,8 +114,6 @@ def _settle(db: Db, path: str) -> None:
             f"{path}: SQLite refuses synchronous=FULL (it says {level}); commits would not be durable"
         )  # D1
     db.wal_autocheckpoint(0)
-    keep = array.array("i", [1])
-    db.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, keep.buffer_info()[0])
     db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
 
 
@@ -177,8 +174,7 @@ def abandon(db: Db) -> None:
 
 
 def leave(db: Db) -> None:
-    """Close in order: the last connection moves the WAL into the file, and the WAL stays for the next one."""
-    db.execute("PRAGMA journal_size_limit = -1")
+    """Close in order: the last connection moves the WAL into the file and removes it, so that the file is all there is."""
     db.close()
 
 

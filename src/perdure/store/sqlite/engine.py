@@ -80,7 +80,7 @@ class Engine:
             raise
 
     async def close(self) -> None:
-        await self._settled()
+        await self.settled()
         if faults.armed:
             faults.hit(CLOSE_BEFORE)
         self._opened = False
@@ -126,7 +126,7 @@ class Engine:
     async def read(self, work: Work[T]) -> T:
         """Run `work` outside a transaction of ours; each of its statements sees one state of the store."""
         if self._left is not None:
-            await self._settled()
+            await self.settled()
         try:
             return self._look(work, 0)
         except Locked:
@@ -134,13 +134,13 @@ class Engine:
 
     async def read_slowly(self, work: Work[T]) -> T:
         """A long look, off the loop."""
-        await self._settled()
+        await self.settled()
         return await self._on_thread(lambda: self._look(work, LOCK_WAIT_MS))
 
     async def write(self, at: Points, work: Work[T]) -> T:
         """Run `work` in one durable transaction. It may run twice, if the first attempt met a lock."""
         if self._left is not None:
-            await self._settled()
+            await self.settled()
         if self._inline():
             try:
                 return self._transact(at, work, 0)
@@ -234,11 +234,11 @@ class Engine:
         self._left = future  # type: ignore[assignment]  # its result is never looked at through this name
         try:
             return await asyncio.wrap_future(future)
-        finally:  # cancelled: the work goes on, and `_settled` waits for it
+        finally:  # cancelled: the work goes on, and `settled` waits for it
             if future.done():
                 self._left = None
 
-    async def _settled(self) -> None:
+    async def settled(self) -> None:
         """Wait for work whose caller went away (D4)."""
         while (left := self._left) is not None:
             if not left.done():
@@ -247,6 +247,7 @@ class Engine:
                 self._left = None
 
     def _patiently(self, work: Callable[[], T]) -> T:
+        until = self._monotonic() + LOCK_WAIT_MS / 1000
         for attempt in range(OPEN_ATTEMPTS_MAX):
             if (db := self._db) is not None:
                 db.set_busy_timeout(LOCK_WAIT_MS)
@@ -255,7 +256,7 @@ class Engine:
             except Locked as exc:
                 # While a file is being created SQLite does not always wait for the lock; an open connection has
                 # waited long enough.
-                if self._db is not None or attempt == OPEN_ATTEMPTS_MAX - 1:
+                if self._db is not None or attempt == OPEN_ATTEMPTS_MAX - 1 or self._monotonic() >= until:
                     raise translate(exc, self.path) from exc
             finally:
                 if self._db is not None:

@@ -107,6 +107,7 @@ class SqliteStore:
         self._unanswered.pop(worker, None)
 
     async def claim(self, worker: int, agents: list[str], *, limit: int, only: str | None = None) -> list[Claimed]:
+        await self._engine.settled()  # a claim whose caller went away may still be at work
         now, taken = self._now(), list[Claimed]()
         late = [(made.run.num, made.run.epoch) for lost in self._unanswered.get(worker, ()) for made in lost]
         if not late:

@@ -1,0 +1,43 @@
+"""Async generators: Python tells a hook of the thread when one is first iterated, and when the collector meets one.
+
+The hooks of a run must see those of its agent, and the process's own loop those of everybody else (design 1.6.7). Swapping hooks around each
+pump costs more than the pump, so one pair looks at the running loop and passes on what is not a run's.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from asyncio import _get_running_loop as get_running_loop
+from collections.abc import AsyncGenerator
+from typing import Any
+
+
+class _Before(threading.local):
+    """The hooks that were there before ours, in this thread."""
+
+    firstiter: Any = None
+    finalizer: Any = None
+
+
+_before = _Before()
+
+
+def watch_generators() -> None:
+    """Put our hooks in front of this thread's."""
+    _before.firstiter, _before.finalizer = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(firstiter=first_iteration, finalizer=_met_by_collector)
+
+
+def first_iteration(generator: AsyncGenerator[Any, Any]) -> None:
+    keep = getattr(get_running_loop(), "keep_generator", None)
+    if keep is not None:
+        keep(generator)
+    elif _before.firstiter is not None:
+        _before.firstiter(generator)
+
+
+def _met_by_collector(generator: AsyncGenerator[Any, Any]) -> None:
+    frame = generator.ag_frame  # type: ignore[attr-defined]  # typeshed knows only the protocol
+    if frame is not None and _before.finalizer is not None and not hasattr(get_running_loop(), "keep_generator"):
+        _before.finalizer(generator)

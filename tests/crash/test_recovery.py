@@ -1,0 +1,164 @@
+"""Y1: killed during recovery, again and again. Y3: killed while asleep. Y4: killed after a request was acknowledged."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.api.handle import Handle
+from perdure.base import limits
+from tests.crash.matrix import TABLE, check, die_when_recorded, killed, set_dedupe
+
+DAY_S = 86_400.0
+deaths_max = limits.crashes_without_progress_max
+
+
+@pytest.mark.parametrize("point", ["step.durable:at=act", "open.after_prepare", "claim.before_commit", "claim.after_commit", "bury.after_commit"])
+def test_y1_recovery_is_idempotent(case, point):
+    """Killed at the same place of every recovery: nothing is called, nothing is added to the journal, and then it goes on."""
+    killed(case.begin("one", "idempotent", "async", faults="step.durable:at=act:kill"))
+    history = [entry.to_dict() for entry in case.look().history]
+    for _ in range(5):
+        killed(case.kit.spawn(case.store, faults=f"{point}:kill"))
+        assert [entry.to_dict() for entry in case.look().history] == history
+        assert case.counts() == (0, 0)
+    case.go_on()
+    check(case, TABLE["C2"]["idempotent"])
+
+
+def test_y1_a_crash_loop_is_parked(case):
+    """After so many deaths without progress the run is parked and killed no more workers; a person's `resume` lets it go on."""
+    killed(case.begin("one", "idempotent", "async", faults="step.durable:at=act:kill"))
+    deaths = 1
+    while case.kit.run(case.store, faults="step.durable:at=act:kill").wait() != 0:
+        deaths += 1
+    assert deaths == deaths_max + 1
+    look = case.look()
+    assert (look.status, look.reason, look.view.attempt) == ("parked", "crash_loop", deaths + 1)
+    assert case.counts() == (0, 0)
+    case.go_on()
+    assert case.look().reason == "crash_loop"
+    case.kit.ask(case.store, "r", Handle.resume)
+    case.go_on()
+    check(case, TABLE["C2"]["idempotent"])
+
+
+def test_y1_progress_resets_the_count(case):
+    """One step between two deaths is progress: a long run may die far more often than the limit, and each step is done once."""
+    deaths = 2 * deaths_max
+    process = case.begin("steps", deaths, faults="step.durable:at=act:nth=2:kill")
+    for _ in range(deaths):
+        if process.wait() == 0:
+            break
+        assert process.wait() == -9
+        process = case.kit.spawn(case.store, faults="step.durable:at=act:nth=2:kill")
+    assert process.wait() == 0
+    assert (case.look().status, case.look().result) == ("completed", deaths)
+    assert case.counts() == (deaths, deaths)
+
+
+@pytest.mark.parametrize("rule", ["idempotent", "probe", "once"])
+def test_y1_unknown_outcomes_add_up_to_nothing(case, rule):
+    """Killed in each recovery after the effect: the keyed effect stays applied once, the others are not called again."""
+    set_dedupe(case, rule)
+    case.book.plan("act", after="kill", times=4)
+    killed(case.begin("one", rule, "async"))
+    if rule == "idempotent":
+        for _ in range(3):
+            killed(case.kit.spawn(case.store))
+    case.go_on()
+    if rule == "idempotent":
+        assert case.counts() == (5, 1)
+        assert case.look().result == [1, {"number": 1, "value": 1}]
+    else:
+        check(case, TABLE["C4"][rule])
+
+
+def test_y3_a_long_sleep_across_restarts_fires_once(case):
+    """Asleep for three days: processes come, are killed and go; nothing runs before its time, and then it fires once."""
+    killed_asleep(case, 3 * DAY_S)
+    for days in (0.0, 1.0, 2.9):
+        process = case.kit.spawn(case.store, clock_ahead_s=days * DAY_S, forever=True, lease_ttl_s=10 * DAY_S)
+        case.kit.run(case.store, clock_ahead_s=days * DAY_S)
+        process.kill()
+        assert (case.look().status, case.look().view.waiting_on) == ("waiting", "timer")
+        assert case.counts() == (0, 0)
+    for _ in range(2):
+        case.go_on(clock_ahead_s=3.1 * DAY_S)
+        assert case.look().status == "completed"
+        assert case.counts() == (1, 1)
+        assert [entry.kind for entry in case.look().history].count("timer") == 1
+
+
+@pytest.mark.parametrize("point", ["claim.after_commit", "step.decided:at=act", "writer.before_commit", "step.durable:at=act", "step.settled:at=act"])
+def test_y3_killed_as_it_wakes_up(case, point):
+    """The wake-up is durable: killed at any place of it, it wakes up again, and the effect is applied once."""
+    killed_asleep(case, DAY_S)
+    killed(case.kit.spawn(case.store, clock_ahead_s=2 * DAY_S, faults=f"{point}:kill"))
+    case.go_on(clock_ahead_s=2 * DAY_S)
+    assert case.look().status == "completed"
+    assert case.counts() == (2 if "settled" in point else 1, 1)
+    assert case.counts("choose") == (1, 1)
+    assert [entry.kind for entry in case.look().history].count("timer") == 1
+
+
+@pytest.mark.parametrize("rule", ["read", "idempotent", "probe", "once"])
+def test_y4_a_pause_outlives_the_process(case, rule):
+    """Pause was acknowledged, then the process was killed: the next one calls nothing, not even a repetition; resumed, the row holds."""
+    set_dedupe(case, rule)
+    die_after_request(case, rule, Handle.pause)
+    case.go_on()
+    assert case.look().status == "paused"
+    assert case.counts() == (1, 1)
+    assert case.book.count("act").probes == 0
+    case.kit.ask(case.store, "r", Handle.resume)
+    case.go_on()
+    check(case, TABLE["C4"][rule])
+
+
+@pytest.mark.parametrize("rule", ["read", "idempotent", "probe", "once"])
+def test_y4_a_cancel_outlives_the_process(case, rule):
+    """Cancel was acknowledged, then the process was killed: no new effect; what may have happened is judged by its rule."""
+    set_dedupe(case, rule)
+    die_after_request(case, rule, Handle.cancel)
+    case.go_on()
+    look = case.look()
+    assert (look.reason or look.status) == ("in_doubt" if rule == "once" else "cancelled")
+    assert case.counts() == (1, 1)
+    assert case.counts("close") == (0, 0)
+    if rule == "once":
+        case.kit.ask(case.store, "r", lambda handle: handle.resolve("act", done=1))
+        case.go_on()
+        assert case.look().status == "cancelled"
+        assert case.counts("close") == (0, 0)
+
+
+def test_y4_control_comes_before_an_effect_that_is_about_to_start(case):
+    """Frozen with its decision not yet written; pause is acknowledged meanwhile; thawed, it starts no effect."""
+    process = case.begin("one", "once", "async", faults="step.durable:at=act:stop", forever=True)
+    case.until(lambda _: process.frozen)
+    case.kit.ask(case.store, "r", Handle.pause)
+    process.thaw()
+    case.until(lambda look: look.status == "paused")
+    assert case.counts() == (0, 0)
+    case.kit.ask(case.store, "r", Handle.resume)
+    case.until(lambda look: look.status == "completed")
+    process.kill()
+    check(case, TABLE["C2"]["once"])
+
+
+def die_after_request(case, rule, request) -> None:
+    case.book.plan("act", before="hold", after="hold")
+    process = case.begin("one", rule, "async")
+    case.book.wait("act", "arrived")
+    case.until(lambda look: look.has("act"))
+    case.book.release("act")
+    case.book.wait("act", "applied")
+    process.freeze()  # so that it is the next process that sees the request
+    case.kit.ask(case.store, "r", request)
+    process.kill()
+
+
+def killed_asleep(case, seconds) -> None:
+    process = case.begin("sleeper", seconds, forever=True)
+    case.until(lambda look: look.status == "waiting")
+    process.kill()
