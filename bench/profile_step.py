@@ -2,8 +2,8 @@
 
     python bench/profile_step.py [--steps 5000] [--runs 100] [--asyncio] [--cprofile]
 
-Manual spans around the functions of each layer; a span's time is its own, without the spans inside it. What a span itself costs is measured
-first and subtracted. Names that are not there any more are listed, not guessed.
+Manual spans around the functions of each layer; a span's time is its own, without the spans inside it. What a span
+itself costs is measured first and subtracted. Names that are not there any more are listed, not guessed.
 """
 
 from __future__ import annotations
@@ -214,7 +214,8 @@ def execute(options: argparse.Namespace, store: str, runs: int, steps: int) -> f
 
 def report(title: str, spans: Spans, steps: int, plain_s: float, spanned_s: float, raw_s: float) -> None:
     print(
-        f"\n{title}: {plain_s * 1e6:.1f} µs per step, {1 / plain_s:,.0f} steps/s; raw write {raw_s * 1e6:.1f} µs, ratio {plain_s / raw_s:.2f}"
+        f"\n{title}: {plain_s * 1e6:.1f} µs per step, {1 / plain_s:,.0f} steps/s; "
+        f"raw write {raw_s * 1e6:.1f} µs, ratio {plain_s / raw_s:.2f}"
     )
     own = {
         layer: max(0.0, s - spans.count[layer] * spans.cost_s * 0.5) / steps * 1e6 for layer, s in spans.own_s.items()

@@ -1,6 +1,6 @@
 """perdure: write plain asyncio; it survives `kill -9`.
 
-    from perdure import Perdure, agent, run, step
+from perdure import Perdure, agent, run, step
 """
 
 from __future__ import annotations

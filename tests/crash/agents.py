@@ -110,8 +110,8 @@ async def sleeper(target: str, seconds: float):
 
 
 @agent
-async def steps(target: str, count: int):
-    """One keyed effect after another."""
+async def steps(target: str, count: int, rule: str = "idempotent", style: str = "async"):
+    """One effect after another."""
     for number in range(count):
-        await ACTS["idempotent", "async"](target, number)
+        await ACTS[rule, style](target, number)
     return count

@@ -205,10 +205,11 @@ class Perdure:
     async def _watch_store(self) -> None:
         """A client has no worker that looks for changes: it looks itself while somebody waits."""
         while True:
-            async with self._lock:
-                changed = await self._open_store().changed()
-            if changed:
-                self.events.emit(StoreChanged())
+            if self._open_store().stirred():
+                async with self._lock:
+                    changed = await self._open_store().changed()
+                if changed:
+                    self.events.emit(StoreChanged())
             await asyncio.sleep(limits.poll_s)
 
     def _notice(self, event: Event) -> None:

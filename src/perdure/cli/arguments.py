@@ -58,11 +58,11 @@ def _no_constant(word: str, what: str) -> NoReturn:
 
 def _advice(text: str, prefix: str) -> str:
     if text.strip()[:1] in ("{", "["):
-        return "Write names and texts in double quotes, and the whole in single quotes: '{\"name\": \"text\"}'"
+        return 'Write names and texts in double quotes, and the whole in single quotes: \'{"name": "text"}\''
     if text in ("True", "False", "None"):
-        return f"JSON writes it {prefix}{ {'True': 'true', 'False': 'false', 'None': 'null'}[text]}"
+        return f"JSON writes it {prefix}{ {'True': 'true', 'False': 'false', 'None': 'null'}[text] }"
     if text.strip()[:1] == '"' and text.strip()[-1:] == '"' and len(text.strip()) > 1:
-        return "Inside a text, write \\\" for a quote and \\\\ for a backslash"
+        return 'Inside a text, write \\" for a quote and \\\\ for a backslash'
     quoted = json.dumps(text.strip('"'), ensure_ascii=False)
     return f"For text write {shlex.quote(prefix + quoted)}"
 

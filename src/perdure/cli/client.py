@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
@@ -37,7 +37,7 @@ def execute(work: Coroutine[Any, Any, T], *, fast: bool = False) -> T:
 
 
 @asynccontextmanager
-async def connected(settings: Settings) -> AsyncIterator[Perdure]:
+async def connected(settings: Settings) -> AsyncGenerator[Perdure, None]:
     """A client on a store that exists: looking for a run never creates one."""
     _check_exists(settings.store)
     async with Perdure(settings.store, worker=False) as app:
@@ -45,11 +45,12 @@ async def connected(settings: Settings) -> AsyncIterator[Perdure]:
 
 
 def _check_exists(url: str) -> None:
-    path = unquote(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else url
-    path = os.path.expanduser(path)
-    folder = os.path.dirname(path) or "."
-    if "://" not in path and not os.path.exists(path) and os.path.isdir(folder) and not path.startswith((":", "file:")):
-        raise NoStore(f"there is no store {url} here. `perdure run MODULE:AGENT` makes one; --store URL or PERDURE_STORE names another")
+    text = unquote(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else url
+    path = Path(text).expanduser()
+    if "://" in text or text.startswith((":", "file:")) or path.exists() or not path.parent.is_dir():
+        return  # opening it has the better answer
+    more = "`perdure run MODULE:AGENT` makes one; --store URL or PERDURE_STORE names another"
+    raise NoStore(f"there is no store {url} here. {more}")
 
 
 async def find(app: Perdure, given: str) -> RunRow:

@@ -1,6 +1,6 @@
-"""The commands, their arguments and options. A command only says what is to be done; main.py does it, outside the parser.
+"""The commands. Each only says what is to be done; main.py does it, outside the parser.
 
-Nothing but the parser is imported here, so that `--help` is quick.
+Nothing but the parser is imported before a command is chosen, so that `--help` is quick.
 """
 
 from __future__ import annotations
@@ -8,27 +8,23 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import typer
 
+from perdure.cli import options as o
+from perdure.cli.lean import HELP_NAMES
 from perdure.cli.settings import Common
 
 Task: TypeAlias = Callable[[], int]
 
-Store: TypeAlias = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where runs are kept. Else PERDURE_STORE, perdure.toml, perdure.db.", show_default=False)]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON object, or one per line for lists.")]
-Verbose: TypeAlias = Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr.")]
-RunId: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="A run's id, or the beginning of it.", show_default=False)]
-RunIds: TypeAlias = Annotated[list[str], typer.Argument(metavar="ID…", help="Runs' ids, or the beginnings of them.", show_default=False)]
-Seconds: TypeAlias = float | None
-LeaseTtl: TypeAlias = Annotated[Seconds, typer.Option("--lease-ttl-s", metavar="S", help="How long a silent worker keeps its runs. Else PERDURE_LEASE_TTL_S, 30.", show_default=False)]
-Grace: TypeAlias = Annotated[Seconds, typer.Option("--grace-s", metavar="S", help="How long steps may still take after a signal. Else PERDURE_GRACE_S, 30.", show_default=False)]
-ExitWhenIdle: TypeAlias = Annotated[bool, typer.Option("--exit-when-idle", help="Leave when nothing runs and nothing is due soon.")]
-
 NOT_YET: Final = frozenset(
-    "logs top watch send answer inbox fork export import replay check crashtest serve monitor copy doctor prune".split()
+    (
+        *("logs", "top", "watch", "send", "answer", "inbox", "fork", "export", "import", "replay"),
+        *("check", "crashtest", "serve", "monitor", "copy", "doctor", "prune"),
+    )
 )
+"""Commands of the face that a later version brings."""
 
 EXIT_CODES: Final = (
     "Exit codes: 0 ok, 1 the run failed, 2 usage, 3 not found, 4 conflict, 5 store unreachable, 6 waits for a person, "
@@ -38,22 +34,22 @@ EXIT_CODES: Final = (
 app = typer.Typer(
     name="perdure",
     help="Plain asyncio that survives kill -9: run agents, look at them, steer them.",
-    add_completion=True,
     epilog=EXIT_CODES,
-    rich_markup_mode=None,  # its markup and its tables cost 40 ms at every start
+    rich_markup_mode=None,  # rich's markup and panels cost 40 ms at every start
     pretty_exceptions_enable=False,
-    suggest_commands=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    suggest_commands=False,  # main.py does, with the commands that are still to come
+    context_settings={"help_option_names": HELP_NAMES},
 )
 
 
 @app.callback(invoke_without_command=True)
 def everywhere(
     ctx: typer.Context,
-    store: Store = None,
-    as_json: Json = False,
-    verbose: Verbose = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    *,
+    store: o.Store = None,
+    as_json: o.Json = False,
+    verbose: o.Verbose = False,
+    version: o.Version = False,
 ) -> None:
     if version:
         from perdure import __version__
@@ -62,158 +58,162 @@ def everywhere(
         raise typer.Exit
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
-    ctx.obj = Common(store, as_json, verbose)
+    ctx.obj = Common(store, json=as_json, verbose=verbose)
 
 
-def _common(ctx: typer.Context, store: str | None, as_json: bool, verbose: bool = False) -> Common:  # noqa: FBT001, FBT002  # as given
+def _common(ctx: typer.Context, store: str | None, *, as_json: bool = False, verbose: bool = False) -> Common:
     """Options may stand before the command or after it."""
     before: Common = ctx.obj
-    return Common(store or before.store, as_json or before.json, verbose or before.verbose)
+    return Common(store or before.store, json=as_json or before.json, verbose=verbose or before.verbose)
 
 
 @app.command()
 def run(
     ctx: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="MODULE:AGENT", help="A dotted module or a .py file, and the agent in it.", show_default=False)],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[JSON | NAME=JSON]…", help="The agent's arguments.", show_default=False)] = None,
-    id: Annotated[str | None, typer.Option("--id", help="The run's id. If it is there already: attach to it.", show_default=False)] = None,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Record the run, print its id, leave it to a worker.")] = False,
-    exit_when_idle: Annotated[bool, typer.Option("--exit-when-idle", help="Do not wait for people (exit 6) or for long timers.")] = False,
-    queue: Annotated[str, typer.Option("--queue", help="The run's queue.")] = "default",
-    priority: Annotated[int, typer.Option("--priority", help="Higher goes first.")] = 0,
-    delay: Annotated[float, typer.Option("--delay", metavar="S", help="Start only after so many seconds.")] = 0.0,
-    tag: Annotated[list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", help="May be given several times.", show_default=False)] = None,
-    timeout: Annotated[Seconds, typer.Option("--timeout", metavar="S", help="Stop waiting after so many seconds (exit 124).", show_default=False)] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
-    lease_ttl_s: LeaseTtl = None,
-    grace_s: Grace = None,
-    store: Store = None,
-    as_json: Json = False,
-    verbose: Verbose = False,
+    target: o.Target,
+    arguments: o.Arguments = None,
+    *,
+    id: o.Id = None,
+    detach: o.Detach = False,
+    exit_when_idle: o.IdleRun = False,
+    queue: o.Queue = "default",
+    priority: o.Priority = 0,
+    delay: o.Delay = 0.0,
+    tag: o.Tags = None,
+    timeout: o.Timeout = None,
+    quiet: o.Quiet = False,
+    lease_ttl_s: o.LeaseTtl = None,
+    grace_s: o.Grace = None,
+    store: o.Store = None,
+    as_json: o.Json = False,
+    verbose: o.Verbose = False,
 ) -> Task:
-    """Run an agent here: progress on stderr, the result as JSON on stdout."""
-    from perdure.cli.running import RunOptions
+    """Run an agent here: progress on stderr, result on stdout."""
+    from perdure.cli.plan import RunOptions
     from perdure.cli.running import run as act
 
     options = RunOptions(
-        id=id, queue=queue, priority=priority, delay=delay, tags=tag or [], exit_when_idle=exit_when_idle, timeout=timeout, quiet=quiet
-    )  # fmt: skip
-    return partial(act, _common(ctx, store, as_json, verbose), target, arguments or [], options, detach=detach, lease_ttl_s=lease_ttl_s, grace_s=grace_s)
+        id=id,
+        queue=queue,
+        priority=priority,
+        delay=delay,
+        tags=tag or [],
+        exit_when_idle=exit_when_idle,
+        timeout=timeout,
+        quiet=quiet,
+        detach=detach,
+        lease_ttl_s=lease_ttl_s,
+        grace_s=grace_s,
+    )
+    return partial(act, _common(ctx, store, as_json=as_json, verbose=verbose), target, arguments or [], options)
 
 
 @app.command()
 def worker(
     ctx: typer.Context,
-    modules: Annotated[list[str], typer.Argument(metavar="MODULE…", help="Dotted modules or .py files.", show_default=False)],
-    exit_when_idle: ExitWhenIdle = False,
-    lease_ttl_s: LeaseTtl = None,
-    grace_s: Grace = None,
-    store: Store = None,
-    verbose: Verbose = False,
+    modules: o.Modules,
+    *,
+    exit_when_idle: o.IdleWorker = False,
+    lease_ttl_s: o.LeaseTtl = None,
+    grace_s: o.Grace = None,
+    store: o.Store = None,
+    verbose: o.Verbose = False,
 ) -> Task:
-    """Serve every agent of the modules; first recover what was left."""
+    """Serve all agents of modules; first recover what was left."""
     from perdure.cli.serving import worker as act
 
-    return partial(act, _common(ctx, store, False, verbose), modules, exit_when_idle=exit_when_idle, lease_ttl_s=lease_ttl_s, grace_s=grace_s)
+    common = _common(ctx, store, verbose=verbose)
+    return partial(act, common, modules, exit_when_idle=exit_when_idle, lease_ttl_s=lease_ttl_s, grace_s=grace_s)
 
 
 @app.command()
 def ps(
     ctx: typer.Context,
-    status: Annotated[list[str] | None, typer.Option("--status", help="Only runs of this status; may be given several times.", show_default=False)] = None,
-    agent: Annotated[list[str] | None, typer.Option("--agent", help="Only runs of this agent; may be given several times.", show_default=False)] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="Only runs of this queue.", show_default=False)] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="At most so many, newest first; 0: all. Else 100, with --json all.", show_default=False)] = None,
-    store: Store = None,
-    as_json: Json = False,
+    *,
+    status: o.OfStatus = None,
+    agent: o.OfAgent = None,
+    queue: o.OfQueue = None,
+    limit: o.LimitRuns = None,
+    store: o.Store = None,
+    as_json: o.Json = False,
 ) -> Task:
     """List runs, newest first."""
     from perdure.cli.looking import ps as act
 
-    return partial(act, _common(ctx, store, as_json), status=status or [], agent=agent or [], queue=queue, limit=limit)
+    common = _common(ctx, store, as_json=as_json)
+    return partial(act, common, status=status or [], agent=agent or [], queue=queue, limit=limit)
 
 
 @app.command()
-def show(ctx: typer.Context, id: RunId, store: Store = None, as_json: Json = False) -> Task:
+def show(ctx: typer.Context, id: o.RunId, *, store: o.Store = None, as_json: o.Json = False) -> Task:
     """Show one run, and what can be done about it."""
     from perdure.cli.looking import show as act
 
-    return partial(act, _common(ctx, store, as_json), id)
+    return partial(act, _common(ctx, store, as_json=as_json), id)
 
 
 @app.command()
 def history(
-    ctx: typer.Context,
-    id: RunId,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", help="Only the last so many; 0: all. Else 200, with --json all.", show_default=False)] = None,
-    store: Store = None,
-    as_json: Json = False,
+    ctx: typer.Context, id: o.RunId, *, limit: o.LimitEntries = None, store: o.Store = None, as_json: o.Json = False
 ) -> Task:
     """Show what a run did: steps, timers, waits, control."""
     from perdure.cli.looking import history as act
 
-    return partial(act, _common(ctx, store, as_json), id, limit=limit)
+    return partial(act, _common(ctx, store, as_json=as_json), id, limit=limit)
 
 
-def _steer(word: str, help: str) -> None:
-    def command(ctx: typer.Context, ids: RunIds, store: Store = None, as_json: Json = False) -> Task:
+def _steering(word: str, help: str) -> None:
+    def command(ctx: typer.Context, ids: o.RunIds, *, store: o.Store = None, as_json: o.Json = False) -> Task:
         from perdure.cli.steering import steer
 
-        return partial(steer, _common(ctx, store, as_json), ids, word)
+        return partial(steer, _common(ctx, store, as_json=as_json), ids, word)
 
     app.command(word, help=help)(command)
 
 
-_steer("pause", "Let runs stand still: what runs now is finished, nothing new starts.")
+_steering("pause", "Let runs stand still once their steps are done.")
 
 
 @app.command()
 def resume(
-    ctx: typer.Context,
-    ids: RunIds,
-    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="The agent reads it as run.note.", show_default=False)] = None,
-    store: Store = None,
-    as_json: Json = False,
+    ctx: typer.Context, ids: o.RunIds, *, note: o.Note = None, store: o.Store = None, as_json: o.Json = False
 ) -> Task:
     """Let paused or parked runs go on."""
     from perdure.cli.steering import steer
 
-    return partial(steer, _common(ctx, store, as_json), ids, "resume", note=note)
+    return partial(steer, _common(ctx, store, as_json=as_json), ids, "resume", note=note)
 
 
-_steer("cancel", "Cancel runs: their code sees it and may clean up.")
-_steer("retry", "Let failed or cancelled runs go on from the failed step.")
+_steering("cancel", "Cancel runs; their code may clean up.")
+_steering("retry", "Let failed runs go on from the failed step.")
 
 
 @app.command()
 def kill(
-    ctx: typer.Context,
-    ids: RunIds,
-    signal: Annotated[str, typer.Option("--signal", "-s", metavar="SIGNAL", help="Also -TERM (cancel), -KILL (end at once), -STOP (pause), -CONT (resume), -INT (cancel the step).")] = "TERM",
-    store: Store = None,
-    as_json: Json = False,
+    ctx: typer.Context, ids: o.RunIds, *, signal: o.Signal = "TERM", store: o.Store = None, as_json: o.Json = False
 ) -> Task:
-    """Signal runs, as kill does processes: kill [-TERM|-KILL|-STOP|-CONT|-INT] ID…"""
+    """Signal runs: -TERM, -KILL, -STOP, -CONT or -INT."""
     from perdure.cli.steering import kill as act
 
-    return partial(act, _common(ctx, store, as_json), ids, signal)
+    return partial(act, _common(ctx, store, as_json=as_json), ids, signal)
 
 
 @app.command()
 def resolve(
     ctx: typer.Context,
-    id: RunId,
-    step: Annotated[str, typer.Argument(metavar="STEP", help="The step's position, or its name.", show_default=False)],
-    done: Annotated[str | None, typer.Option("--done", metavar="JSON", help="It happened, with this result.", show_default=False)] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Do it again.")] = False,
-    fail: Annotated[bool, typer.Option("--fail", help="It failed.")] = False,
-    store: Store = None,
-    as_json: Json = False,
+    id: o.RunId,
+    step: o.Step,
+    *,
+    done: o.Done = None,
+    retry: o.Again = False,
+    fail: o.Fail = False,
+    store: o.Store = None,
+    as_json: o.Json = False,
 ) -> Task:
     """Decide about a step in doubt."""
     from perdure.cli.steering import resolve as act
 
-    return partial(act, _common(ctx, store, as_json), id, step, done=done, retry=retry, fail=fail)
+    return partial(act, _common(ctx, store, as_json=as_json), id, step, done=done, retry=retry, fail=fail)
 
 
 def has_demo() -> bool:
@@ -223,9 +223,8 @@ def has_demo() -> bool:
 def add_demo(*, wanted: bool) -> None:
     """Its own module is imported only if it is called."""
     if wanted:
-        from perdure.cli import demo  # type: ignore[attr-defined]  # pyright: ignore  # it may not be there
+        from perdure.cli.demo import demo
 
-        shown: Any = demo
-        app.command("demo")(shown.demo)
+        app.command("demo")(demo)
     else:
-        app.command("demo", help="See a run survive three kills, in a minute.")(lambda: None)
+        app.command("demo", help="See a run survive three kills.")(lambda: None)

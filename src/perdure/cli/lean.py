@@ -1,23 +1,28 @@
 """Typer without pydantic.
 
-Typer 0.29 converts every value through pydantic, which it imports for that: 100 ms at each start, and 20 MB that a worker never gives back. The
-commands take plain words and numbers only, so those are converted here. A typer that works otherwise ignores what is set, and is slower, not wrong.
+Typer 0.29 converts every value through pydantic, which it imports for that: 100 ms at each start, and 20 MB that a
+worker never gives back. The commands take plain words and numbers only, so those are converted here. A typer that
+works otherwise ignores what is set here, and is slower, not wrong.
 """
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Final
 
 import typer
 from typer.main import get_command
 
+HELP_NAMES: Final = ["-h", "--help"]
 _PLAIN: Final = (str, int, float, bool)
 
 
 def parser(app: typer.Typer) -> Any:
     command: Any = get_command(app)
     for owner in (command, *getattr(command, "commands", {}).values()):
-        for param in owner.params:
+        # The help option is made on first use; only its names are needed for that.
+        help_option = owner.get_help_option(SimpleNamespace(help_option_names=HELP_NAMES))
+        for param in (*owner.params, help_option):
             kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
             if kind in _PLAIN or kind == list[str]:
                 param._runtime_param = _Plain(kind)  # noqa: SLF001  # see the module's docstring

@@ -1,7 +1,7 @@
 """From `MODULE:AGENT` to an agent: dotted names, or paths of .py files.
 
-The name under which a module is imported is stored with its runs, so a file gets the same name whichever way it is given: the dotted name from the
-first folder above it that is no package.
+The name under which a module is imported is stored with its runs, so a file gets the same name whichever way it is
+given: the dotted name from the first folder above it that is no package.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def load_agent(target: str) -> AgentSpec:
         return served[name]
     if found is not None:
         kind = "a step" if getattr(found, "__perdure_step__", False) else f"a {type(found).__name__}"
-        raise UsageError(f"{name!r} in {module} is {kind}, not an agent. Put @agent above its `async def`; {_offer(module, served)}")
+        raise UsageError(
+            f"{name!r} in {module} is {kind}, not an agent. Put @agent above its `async def`; {_offer(module, served)}"
+        )
     close = difflib.get_close_matches(name, served, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(repr(c) for c in close)}?" if close else _offer(module, served)
     raise NotFound(f"there is no agent {name!r} in {module}. {hint}")
@@ -49,7 +51,9 @@ def load_modules(names: list[str]) -> None:
     """Import them all; each must bring an agent."""
     for name in names:
         if ":" in name:
-            raise UsageError(f"{name!r}: a worker serves all agents of a module. Leave {name[name.rindex(':') :]!r} out")
+            raise UsageError(
+                f"{name!r}: a worker serves all agents of a module. Leave {name[name.rindex(':') :]!r} out"
+            )
         loaded = load_module(name)
         if not agents_of(loaded):
             raise UsageError(f"{name} has no agents. Put @agent above an `async def` in it")
@@ -89,7 +93,9 @@ def load_module(name: str) -> ModuleType:
 def _checked_dotted(name: str) -> str:
     if all(part.isidentifier() for part in name.split(".")):
         return name
-    raise UsageError(f"{name!r} is neither a module's dotted name nor the path of a .py file. Write pkg.module or path/to/file.py")
+    raise UsageError(
+        f"{name!r} is neither a module's dotted name nor the path of a .py file. Write pkg.module or path/to/file.py"
+    )
 
 
 def _name_of_file(text: str) -> str:
@@ -114,7 +120,9 @@ def _first_on_path(folder: Path) -> None:
 def _check_same_file(text: str, loaded: ModuleType) -> None:
     file = getattr(loaded, "__file__", None)
     if file is None or Path(file).resolve() != Path(text).expanduser().resolve():
-        raise UsageError(f"{text} has the name of another module, {loaded.__name__} ({file or 'built in'}). Rename the file")
+        raise UsageError(
+            f"{text} has the name of another module, {loaded.__name__} ({file or 'built in'}). Rename the file"
+        )
 
 
 def _no_module(name: str, missing: str) -> str:
@@ -132,15 +140,21 @@ def _did_not_import(name: str, exc: BaseException) -> str:
     where = f"{_relative(place.filename)}:{place.lineno}: " if place is not None else ""
     last = traceback.format_exception_only(exc)[-1].strip()
     last = f"{type(exc).__name__}: {exc}" if isinstance(exc, SystemExit | UsageError) else last
-    return f"{name} does not import: {where}{last}. `python -c 'import …'` shows the whole traceback" if not isinstance(
-        exc, UsageError
-    ) else f"{name} does not import: {where}{exc}"
+    return (
+        f"{name} does not import: {where}{last}. `python -c 'import …'` shows the whole traceback"
+        if not isinstance(exc, UsageError)
+        else f"{name} does not import: {where}{exc}"
+    )
 
 
 def _frame_of_user(exc: BaseException) -> traceback.FrameSummary | None:
     """The innermost frame that is neither Python's import machinery nor ours."""
     trace: TracebackType | None = exc.__traceback__
-    frames = [f for f in traceback.extract_tb(trace) if not f.filename.startswith(("<frozen", _OURS)) and "importlib" not in f.filename]
+    frames = [
+        f
+        for f in traceback.extract_tb(trace)
+        if not f.filename.startswith(("<frozen", _OURS)) and "importlib" not in f.filename
+    ]
     return frames[-1] if frames else None
 
 

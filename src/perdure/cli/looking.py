@@ -1,9 +1,9 @@
-"""`ps`, `show`, `history`: what is in the store. None of them needs users' code, a worker, or write access of its own."""
+"""`ps`, `show`, `history`: what is in the store. None of them needs users' code or a worker."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from perdure.api.handle import doubted_steps, parked_message
 from perdure.api.views import EntryView, RunView, run_view
@@ -67,7 +67,16 @@ def _ps_row(view: RunView, now: float) -> list[str]:
     else:
         result = output.short(view.result, _CELL) if view.status == Status.COMPLETED else ""
     worker = view.worker[-6:] if view.worker else ""
-    return [view.id, view.agent, status, _progress(view.progress), str(view.attempt), worker, _ago(view.updated_at, now), result]
+    return [
+        view.id,
+        view.agent,
+        status,
+        _progress(view.progress),
+        str(view.attempt),
+        worker,
+        _ago(view.updated_at, now),
+        result,
+    ]
 
 
 def _progress(progress: dict[str, Any]) -> str:
@@ -77,7 +86,11 @@ def _progress(progress: dict[str, Any]) -> str:
     if total is None:
         return f"{done:g}"
     eta = progress["eta_s"]
-    return f"{done:g}/{total:g}" + (f" {progress['percent']:g}%" if progress["percent"] is not None else "") + (f" {_span(eta)} left" if eta else "")
+    return (
+        f"{done:g}/{total:g}"
+        + (f" {progress['percent']:g}%" if progress["percent"] is not None else "")
+        + (f" {_span(eta)} left" if eta else "")
+    )
 
 
 def _ago(text: str, now: float) -> str:
@@ -103,7 +116,11 @@ async def _show(chosen: Settings, common: Common, run: str) -> int:
         if common.json:
             output.emit(view.to_dict())
             return failures.OK
-        doubts = _doubts([decode_record(data) for data in await app.store_journal(row.num)]) if row.reason == "in_doubt" else {}
+        doubts = (
+            _doubts([decode_record(data) for data in await app.store_journal(row.num)])
+            if row.reason == "in_doubt"
+            else {}
+        )
         for text in _page(row, view, app.world.now()):
             output.line(output.plain(text))
         for text in _next(row, doubts, chosen.prefix):
@@ -147,7 +164,8 @@ def _next(row: RunRow, doubts: dict[int, tuple[str, str]], perdure: str) -> list
                 lines.append(f"    {perdure} resolve {row.id} {position} --done JSON | --retry | --fail")
             return lines
         case Status.FAILED:
-            return ["", f"`{perdure} retry {row.id}` goes on from the failed step; `{perdure} history {row.id}` shows its steps"]
+            again = f"`{perdure} retry {row.id}` goes on from the failed step"
+            return ["", f"{again}; `{perdure} history {row.id}` shows its steps"]
         case Status.PAUSED:
             return ["", f"`{perdure} resume {row.id}` lets it go on"]
         case Status.QUEUED:
@@ -199,6 +217,5 @@ def _history_row(entry: EntryView) -> list[str]:
 
 
 def _details(detail: Any) -> str:
-    if not isinstance(detail, dict):
-        return ""
-    return " ".join(f"{key}={value}" for key, value in detail.items() if value)  # pyright: ignore  # a view's own dict
+    items: dict[str, Any] = cast("dict[str, Any]", detail) if isinstance(detail, dict) else {}
+    return " ".join(f"{key}={value}" for key, value in items.items() if value)

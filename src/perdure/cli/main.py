@@ -1,8 +1,7 @@
 """The entry point: read the words, do the task, end with the right code.
 
 F2. A user's mistake never shows a traceback; a bug of perdure always does.
-Exit codes: 0 ok, 1 the run failed, 2 usage, 3 not found, 4 conflict, 5 store unreachable, 6 waits for a human, 7 cancelled, 8 divergence, 70 a bug,
-124 timeout, 130 SIGINT.
+Exit codes: failures.py.
 """
 
 from __future__ import annotations
@@ -39,7 +38,11 @@ def _do(given: list[str]) -> int:
     if commands.has_demo():
         commands.add_demo(wanted=word == "demo")
     if word is not None:
-        _check_command(word, [item.name or cast(Any, item.callback).__name__ for item in commands.app.registered_commands], commands.NOT_YET)
+        _check_command(
+            word,
+            [item.name or cast("Any", item.callback).__name__ for item in commands.app.registered_commands],
+            commands.NOT_YET,
+        )
     task = _parse(commands.app, argv.prepare(given), word)
     if callable(task):
         return cast("Callable[[], int]", task)()
@@ -55,8 +58,8 @@ def _parse(app: Any, words: list[str], command: str | None) -> object:
     try:
         return parser(app).main(args=words or ["--help"], prog_name="perdure", standalone_mode=False)
     except TyperException as exc:
-        help = f"perdure {command} --help" if command else "perdure --help"
-        raise UsageError(f"{exc.format_message().rstrip('.')}. `{help}` shows how it is called") from exc
+        more = f"perdure {command} --help" if command else "perdure --help"
+        raise UsageError(f"{exc.format_message().rstrip('.')}. `{more}` shows how it is called") from exc
 
 
 def _check_command(word: str, known: Sequence[str], not_yet: frozenset[str]) -> None:
@@ -65,7 +68,11 @@ def _check_command(word: str, known: Sequence[str], not_yet: frozenset[str]) -> 
     if word in not_yet:
         raise UsageError(f"`perdure {word}` is not there yet in this version. `perdure --help` lists what is")
     close = difflib.get_close_matches(word, known, n=2, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(f'`perdure {name}`' for name in close)}?" if close else "`perdure --help` lists the commands"
+    hint = (
+        f"Did you mean {' or '.join(f'`perdure {name}`' for name in close)}?"
+        if close
+        else "`perdure --help` lists the commands"
+    )
     raise UsageError(f"there is no command {word!r}. {hint}")
 
 
@@ -79,7 +86,9 @@ def _failed(exc: BaseException) -> int:
             failures.say(failure.message)
             return failure.code
         traceback.print_exception(exc)
-        failures.say(f"this is a bug of perdure, not of yours ({type(exc).__name__}). Please report it with the lines above")
+        failures.say(
+            f"this is a bug of perdure, not of yours ({type(exc).__name__}). Please report it with the lines above"
+        )
     except OSError:
         _drop_stdout()
     return failures.BUG if failure is None else failure.code

@@ -1,17 +1,21 @@
-"""Progress of one run on stderr: a line for each step when its outcome is durable (design 1.6.12), and a live last line on a terminal."""
+"""Progress of one run on stderr: a line for each step, once its outcome is durable (design 1.6.12).
+
+A terminal also gets a last line that lives.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from perdure.api.app import Perdure
 from perdure.api.views import progress_view, time_text
 from perdure.base.records import AnyRecord, Asked, Doubted, ErrorData, Executed, Rested, Retried, Tried, decode_record
 from perdure.base.status import Status
 from perdure.cli import output
+from perdure.errors import StoreUnavailable
 from perdure.store.contract import RunRow
 
 if TYPE_CHECKING:
@@ -33,13 +37,15 @@ class Progress:
         self._live: Live | None = None
         self.steps = 0
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
             self._live = output.console(sys.stderr).status("starting")
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -61,7 +67,10 @@ class Progress:
     async def follow(self) -> None:
         while True:
             started = self._app.world.monotonic()
-            await self.look()
+            try:
+                await self.look()
+            except StoreUnavailable as exc:
+                self._say(f"the store is away: {exc}")  # the worker goes on when it is back
             await asyncio.sleep(max(_LOOK_S, _SHARE * (self._app.world.monotonic() - started)))
 
     async def look(self) -> None:
@@ -91,7 +100,8 @@ class Progress:
                 self._say(f"{_label(asked, record.position)}: {_outcome(record)}{took}")
             case Tried():
                 wait_s = max(0.0, record.retry_at - record.at)
-                self._say(f"{_label(self._asked.get(record.position), record.position)}: attempt {record.attempt} failed: {_error(record.error)}; again in {wait_s:.1f} s")
+                label = _label(self._asked.get(record.position), record.position)
+                self._say(f"{label}: attempt {record.attempt} failed: {_error(record.error)}; again in {wait_s:.1f} s")
             case Doubted():
                 self._say(f"{_label(self._asked.get(record.position), record.position)}: in doubt: {record.why}")
             case Rested() if record.wake_at is not None:
@@ -116,7 +126,9 @@ class Progress:
         percent = f" · {view['percent']:g} %" if view["percent"] is not None else ""
         eta = f" · about {view['eta_s']:.0f} s left" if view["eta_s"] else ""
         waiting = f" for {row.waiting_on}" if row.waiting_on else ""
-        return output.plain(f"{row.status}{waiting} · {self.steps} steps{percent}{eta}{' · ' + running if running else ''}")
+        return output.plain(
+            f"{row.status}{waiting} · {self.steps} steps{percent}{eta}{' · ' + running if running else ''}"
+        )
 
 
 def _label(asked: Asked | None, position: int) -> str:

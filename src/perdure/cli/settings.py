@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from perdure.base import limits
 from perdure.errors import UsageError
@@ -75,7 +75,7 @@ def _table(name: str, text: str) -> dict[str, Any] | None:
             return None
     if not isinstance(values, dict):
         raise UsageError(f"{name}: tool.perdure is to be a table: [tool.perdure]")
-    table: dict[str, Any] = {str(key): value for key, value in values.items()}  # type: ignore[misc]  # pyright: ignore  # TOML's keys are text
+    table = cast("dict[str, Any]", values)
     for key in table:
         if key not in _KNOWN:
             raise UsageError(f"{name}: there is no setting {key!r}. Use {', '.join(_KNOWN)}")

@@ -32,7 +32,10 @@ SIGNALS: Final = {
 def kill(common: Common, ids: list[str], signal: str) -> int:
     word = SIGNALS.get(signal.upper().removeprefix("SIG"))
     if word is None:
-        raise UsageError(f"kill: there is no signal {signal!r} for runs. Use -TERM (cancel), -KILL (end at once), -STOP (pause), -CONT (resume), -INT (cancel the step)")
+        raise UsageError(
+            f"kill: there is no signal {signal!r} for runs. "
+            "Use -TERM (cancel), -KILL (end at once), -STOP (pause), -CONT (resume), -INT (cancel the step)"
+        )
     return steer(common, ids, word)
 
 
@@ -57,7 +60,10 @@ def steer(common: Common, ids: list[str], word: str, *, note: str | None = None)
 
 def resolve(common: Common, run: str, step: str, *, done: str | None, retry: bool, fail: bool) -> int:
     if (done is not None) + retry + fail != 1:
-        raise UsageError(f"resolve needs one of --done JSON (it happened, with this value), --retry (do it again), --fail. `perdure show {run}` lists the steps in doubt")
+        raise UsageError(
+            "resolve needs one of --done JSON (it happened, with this value), --retry (do it again), --fail. "
+            f"`perdure show {run}` lists the steps in doubt"
+        )
     value: Any = arguments.parse(done, "--done") if done is not None else ...
 
     def ask(handle: Handle) -> Awaitable[None]:
@@ -66,7 +72,9 @@ def resolve(common: Common, run: str, step: str, *, done: str | None, retry: boo
     return client.execute(_steer(settings.read(common), common, [run], "resolve", ask))
 
 
-async def _steer(chosen: Settings, common: Common, ids: list[str], word: str, ask: Callable[[Handle], Awaitable[None]]) -> int:
+async def _steer(
+    chosen: Settings, common: Common, ids: list[str], word: str, ask: Callable[[Handle], Awaitable[None]]
+) -> int:
     worst = failures.OK
     async with client.connected(chosen) as app:
         for given in dict.fromkeys(ids):

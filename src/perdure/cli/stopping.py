@@ -11,14 +11,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
 from perdure.cli import failures, output
+from perdure.worker.worker import Worker
 
 _LINGER_S: Final = 2.0
+_LOOK_S: Final = 0.1
 
 
 class Stop:
@@ -41,7 +43,7 @@ class Stop:
 
 
 @contextmanager
-def stop_signals() -> Iterator[Stop]:
+def stop_signals() -> Generator[Stop, None, None]:
     """To be entered on the running loop, in the main thread."""
     stop = Stop(asyncio.get_running_loop())
     before = {number: signal.signal(number, stop.heed) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -51,6 +53,13 @@ def stop_signals() -> Iterator[Stop]:
         for number, handler in before.items():
             # Once asked to stop, a further signal still means "at once" until the process is gone.
             signal.signal(number, stop.heed if stop.signal else handler)
+
+
+async def until_failure(worker: Worker | None) -> None:
+    """Never returns; raises what a worker died of."""
+    while worker is None or worker.failure is None:  # noqa: ASYNC110  # a worker keeps its failure, it does not announce it
+        await asyncio.sleep(_LOOK_S)
+    raise worker.failure
 
 
 def leave_now(code: int) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from perdure.base import codec, limits
 from perdure.base.records import ErrorData
 from perdure.errors import NotStorable, PayloadTooLarge, StepError, StoreDamaged
+from perdure.kernel.source import is_runtime_file
 from perdure.rules.step_endings import ChildError
 
 
@@ -20,7 +21,7 @@ def error_data(exc: BaseException, *, step: str = "", position: int = 0) -> Erro
     if isinstance(exc, ChildError):
         # It was made where the exception was.
         return msgspec.structs.replace(exc.error, step=step, position=position)
-    text = "".join(traceback.format_exception(exc, limit=-24))
+    text = _traceback(exc)
     data = getattr(exc, "data", None)
     return ErrorData(
         type=type(exc).__name__,
@@ -68,6 +69,17 @@ def _rebuild(cls: type[BaseException], error: ErrorData) -> BaseException:
         exc = cls.__new__(cls)
         exc.args = tuple(args or [error.message])
         return exc
+
+
+def _traceback(exc: BaseException) -> str:
+    """As Python prints it, without the runtime's own frames."""
+    shown: traceback.TracebackException | None = traceback.TracebackException.from_exception(exc, limit=-24, compact=True)
+    report = shown
+    while shown is not None:
+        mine = [frame for frame in shown.stack if not is_runtime_file(frame.filename)]
+        shown.stack = traceback.StackSummary.from_list(mine)
+        shown = shown.__cause__ or shown.__context__
+    return "".join(report.format()) if report is not None else ""
 
 
 def _text(exc: BaseException) -> str:

@@ -12,6 +12,10 @@ _PERDURE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = tuple({sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
+def is_runtime_file(file: str) -> bool:
+    return file.startswith(_PERDURE)
+
+
 def is_user_code(code: CodeType) -> bool:
     file = code.co_filename
     return not file.startswith((_PERDURE, "<frozen", *_LIBRARIES))

@@ -271,6 +271,10 @@ class Store(Protocol):
         """Has another connection written since the last call? May be wrong towards True. Cheap."""
         ...
 
+    def stirred(self) -> bool:
+        """Is it worth asking `changed`? Cheaper still, and callable at any time. May be wrong towards True; a store that cannot tell says True."""
+        ...
+
     async def checkpoint(self) -> None:
         """Housekeeping a worker calls after each batch, when everybody has been told; cheap where nothing is due."""
         ...

@@ -12,6 +12,7 @@ C2. What a run did is read from the store by a process that never executed it, a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import signal
@@ -29,6 +30,7 @@ import msgspec
 from perdure.api.app import Perdure
 from perdure.api.handle import Handle
 from perdure.api.views import EntryView, RunView
+from perdure.errors import NotFound
 from perdure.testing.crash_job import Job, Start
 from perdure.testing.forkserver import Said, Wanted
 
@@ -204,9 +206,11 @@ class CrashKit:
     def until(self, store: str | Path, id: str, fact: Callable[[Look], bool], timeout: float = WAIT_S) -> Look:
         """Look at the run until that is so."""
         pause = threading.Event()
+        look: Look | None = None
         for _ in range(int(timeout / _POLL_S)):
-            if fact(look := self.look(store, id)):
-                return look
+            with contextlib.suppress(NotFound):  # not recorded yet
+                if fact(look := self.look(store, id)):
+                    return look
             pause.wait(_POLL_S)
         raise TimeoutError(f"run {id} did not come to that in {timeout:g} s: {look}")
 

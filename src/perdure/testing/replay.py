@@ -36,7 +36,7 @@ class Script:
     `order`: the next result is the one asked first, last, a random one, or (`timed`) the one whose `seconds` are over first; `timed` also
     decides between results and timers. `timers`: elsewhere, timers fire when no result is there (`last`), mostly before any
     (`first`), or either way at random (`mixed`).
-    `stopped`: a step that was asked to stop was `cancelled`, or its effect is `done` all the same.
+    `stopped`: an effect that was asked to stop was `cancelled`, or it is `done` all the same if it has been started.
     `cancel_at`: the run is cancelled after that many records; `cancel_after_s`: after that many seconds (with `timed`).
     """
 
@@ -175,6 +175,11 @@ class _Player:
         if script.cancel_at is not None and not self._cancelled and len(self.journal) >= script.cancel_at:
             return Cancelled(now)
         asks = sorted(self.activation.open.values(), key=lambda ask: ask.position)
+        for ask in asks:
+            if not (ask.started or ask.stop_wanted or ask.is_read) and (
+                script.stopped == "done" or ask.effect == "once" or ask.probe
+            ):
+                return Started(now, ask.position, 1)
         if script.order == "timed":
             return self._next_in_time(asks)
         timer = self.activation.loop.next_timer()
@@ -208,17 +213,15 @@ class _Player:
         return self._outcome(what, max(now, at)) if isinstance(what, Ask) else what
 
     def _due(self, ask: Ask) -> float:
-        if ask.stop_wanted and self.script.stopped == "cancelled":
+        if self._is_stopped(ask):
             return self.activation.loop.now
         args, kwargs = _arguments(ask)
         seconds = self.script.seconds
         return self._asked_at[ask.position] + (seconds(*args, **kwargs) if seconds is not None else 0.0)
 
     def _outcome(self, ask: Ask, at: float) -> AnyRecord:
-        if ask.stop_wanted and self.script.stopped == "cancelled":
+        if self._is_stopped(ask):
             return Executed(at, ask.position, 1, cancelled=True)
-        if (ask.effect == "once" or ask.probe) and not ask.started:
-            return Started(at, ask.position, 1)
         args, kwargs = _arguments(ask)
         self.calls.append(ask.name)
         try:
@@ -226,6 +229,9 @@ class _Player:
         except Exception as exc:  # noqa: BLE001  # the step's outcome, whatever it is
             return Executed(at, ask.position, 1, error=error_data(exc, step=ask.name, position=ask.position))
         return Executed(at, ask.position, 1, codec.encode(value))
+
+    def _is_stopped(self, ask: Ask) -> bool:
+        return ask.stop_wanted and (self.script.stopped == "cancelled" or not ask.started)
 
     def _value(self, ask: Ask, args: list[Any], kwargs: dict[str, Any]) -> Any:
         scripted = self.script.steps.get(ask.name)

@@ -132,6 +132,7 @@ class Attempt:
 
     async def _run(self) -> None:
         step_context.current.set(self.context)
+        value = error = None
         try:
             if self._begun and not self.probing:
                 args, kwargs = codec.decode(self.ask.args)
@@ -139,9 +140,9 @@ class Attempt:
             else:
                 value = await self._elsewhere()
         except BaseException as exc:  # noqa: BLE001  # the step's outcome, whatever it is
-            self._end(None, exc)
-        else:
-            self._end(value, None)
+            error = exc
+        # Outside the handler: what the agent raises next has nothing to do with this exception.
+        self._end(value, error)
 
     async def _elsewhere(self) -> Any:
         spec = self.spec

@@ -188,6 +188,10 @@ class Effects:
             return
         if faults.armed:
             faults.hit(_SETTLED, ask.name)
+        if attempt.context.last_details is not self.details.get(ask.position):
+            # Its last heartbeat may still be on its way here.
+            self.details[ask.position] = attempt.context.last_details
+            run.pulse(ask.position, attempt.context.last_details)
         try:
             if ask.position in run.activation.open:  # else: an abandoned read
                 if not ask.is_read:
@@ -314,13 +318,15 @@ class Effects:
                 del self.running[ask.position]
                 attempt.kill()
             self._forget(ask)
-        elif attempt is not None:
+        elif attempt is not None and not attempt.probing:
             attempt.stop()
-        elif ask.position in self._probes_due:
-            pass  # Whether it happened is asked soon, and then told.
-        elif ask.position in self._run.activation.open:
+        elif self._is_queued(ask) and ask.position in self._run.activation.open:
             self._forget(ask)
             self._run.deliver(self._cancelled(ask))
+        # Else it may have happened: a probe or a person will tell.
+
+    def _is_queued(self, ask: Ask) -> bool:
+        return ask in self.waiting or ask.position in self.backoffs or any(entry[1] is ask for entry in self.marked)
 
     def _forget(self, ask: Ask) -> None:
         self.backoffs.pop(ask.position, None)

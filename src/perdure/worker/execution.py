@@ -61,6 +61,7 @@ class Execution:
         self.pending_bytes = 0
         self._agent = agent
         self._stand: RunChange | None = None  # how it is to be released, once nothing runs
+        self._left: list[Ask] = []
         self._urgent = False
         self._change: RunChange | None = None
         self._progress: Progress | None = row.progress
@@ -91,17 +92,24 @@ class Execution:
             self.broken(exc)
             return
         new = {id(ask) for ask in self.activation.new_asks}
-        left = [ask for ask in self.activation.open.values() if id(ask) not in new]
+        self._left = [ask for ask in self.activation.open.values() if id(ask) not in new]
         for control in controls:
             self.control(control)
             if self.dead or self._change:
                 return
-        for ask in left:
-            if ask.position in self.activation.open and not self.effects.has(ask):
-                self.effects.recover(ask)
+        self._recover_left()
         self.after()
         self.effects.start_due(self.now())
         self.after()  # a repetition has marked its start
+
+    def _recover_left(self) -> None:
+        """What an earlier process left open: its rules decide, as soon as the run may start effects (C1)."""
+        if not self.free or self.activation.ended is not None:
+            return
+        left, self._left = self._left, []
+        for ask in left:
+            if ask.position in self.activation.open and not self.effects.has(ask):
+                self.effects.recover(ask)
 
     def _replay(self, journal: list[bytes], controls: list[ControlRow]) -> None:
         guard.check_agent(self._agent.fn)
@@ -172,6 +180,9 @@ class Execution:
 
     def _rest(self) -> None:
         """Nothing runs: stand as asked, or wait; a short wait is spent in memory."""
+        doubted = next((ask for ask in self.activation.open.values() if ask.doubted), None)
+        if doubted is not None:
+            self.park_in_doubt(doubted, "nobody has decided yet whether its effect happened")
         if self._stand is not None:
             self._release(self._stand)
             return
@@ -329,6 +340,7 @@ class Execution:
             self._change = None  # It was about to rest; now it looks again.
         if not self.free:
             self.effects.hold_back()
+        self._recover_left()
         self.after()
         self.services.writer.add(self, urgent=True)
 
@@ -370,6 +382,7 @@ class Execution:
         """Control that came while the run is here."""
         try:
             self.control(row)
+            self._recover_left()
             self.after()
             if self.free:
                 self.effects.start_durable()
@@ -420,7 +433,7 @@ class Execution:
 
     def park_in_doubt(self, ask: Ask, why: str) -> None:
         error = ErrorData("InDoubt", f"step {ask.position} {ask.name}: {why}", step=ask.name, position=ask.position)
-        if self._stand is None or self._stand.status is not Status.QUEUED:
+        if self._stand is None:  # else it stands already, and comes back to this when it goes on
             self._stand = RunChange(
                 Status.PARKED, reason=Reason.IN_DOUBT, error=error, release=True, code=self._agent.digest
             )

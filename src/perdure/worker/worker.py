@@ -70,6 +70,7 @@ class Worker:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._bell = asyncio.Event()
+        self._poller: asyncio.TimerHandle | None = None
         self._coming_back = asyncio.Lock()
         self._stopping = False
         self._next_ready: float | None = 0.0
@@ -84,6 +85,7 @@ class Worker:
         await self._scan_neighbours()
         for duty in (self._writer.run, self._attend, self._renew, self._watch_neighbours):
             self._tasks.append(self.world.spawn(self._on_duty(duty)))
+        self._poll()
 
     async def stop(self, grace_s: float = limits.grace_s) -> None:
         """Finish what runs, within the grace time; hand the runs back; leave."""
@@ -102,6 +104,8 @@ class Worker:
         for run in list(self.running.values()):
             run.vanish()
         self._writer.close()
+        if self._poller is not None:
+            self._poller.cancel()
         for task in self._tasks[1:]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -171,8 +175,9 @@ class Worker:
     # Duties
 
     async def _attend(self) -> None:
-        """Look for control and for runs that are ready."""
+        """Look for control and for runs that are ready, whenever the bell rings."""
         while not self._stopping:
+            self._bell.clear()
             async with self.lock:
                 changed = await self.store.changed()
             if changed:
@@ -180,13 +185,25 @@ class Worker:
                 await self.mark(0)
                 self._next_ready = 0.0
             await self._take_up_all()  # the store was away when they were claimed
-            if self._next_ready is not None and self._next_ready <= self.world.now():
+            if self._is_due():
                 await self._claim()
-            if self._bell.is_set():
-                self._bell.clear()
-                await asyncio.sleep(0)
-            else:
-                await _sleep_or(self._bell, limits.poll_s)
+            await asyncio.sleep(0)
+            await self._bell.wait()
+
+    def _poll(self) -> None:
+        """Ring the bell when there may be something to do. Runs often, so it does next to nothing."""
+        if self._stopping:
+            return
+        if self.store.stirred() or self._is_due() or self._arriving:
+            self._bell.set()
+        self._poller = asyncio.get_running_loop().call_later(limits.poll_s, self._poll)
+
+    def _is_due(self) -> bool:
+        return (
+            self._next_ready is not None
+            and self._next_ready <= self.world.now()
+            and len(self.running) < limits.active_runs_max
+        )
 
     async def _claim(self) -> None:
         room = min(limits.active_runs_max - len(self.running), limits.claim_runs_max)
@@ -304,12 +321,3 @@ class Worker:
                     return
             await asyncio.sleep(0.01)
         raise self.failure
-
-
-async def _sleep_or(bell: asyncio.Event, seconds: float) -> None:
-    loop = asyncio.get_running_loop()
-    timer = loop.call_later(seconds, bell.set)
-    try:
-        await bell.wait()
-    finally:
-        timer.cancel()

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.unit.store.support import hold, make, run
+
 from perdure.base.world import RealWorld
 from perdure.errors import PerdureError, StoreDamaged, StoreTooNew, StoreUnavailable, UsageError
 from perdure.store.open import open_store
 from perdure.store.sqlite.migrations import APPLICATION_ID, SCHEMA_VERSION
 from perdure.testing.conformance.kit import new
-from tests.unit.store.support import hold, make, run
 
 
 def refusal(path: Path) -> PerdureError:
@@ -182,12 +183,11 @@ def test_an_exclusive_lock_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("perdure.store.sqlite.engine.LOCK_WAIT_MS", 20)
     path = tmp_path / "p.db"
     run(path, hold_one)
-    with_lock = apsw.Connection(str(path))
-    with_lock.execute("PRAGMA locking_mode = exclusive; BEGIN EXCLUSIVE")
-    try:
-        error = refusal(path)
-    finally:
-        with_lock.close()
+    browser = apsw.Connection(str(path))
+    browser.execute("PRAGMA journal_mode = delete")
+    browser.execute("BEGIN EXCLUSIVE")
+    error = refusal(path)
+    browser.close()
     assert isinstance(error, StoreUnavailable)
     assert "locked" in str(error)
 

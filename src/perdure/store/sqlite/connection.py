@@ -5,7 +5,7 @@ S1. Nothing on disk is trusted: whose file, which schema, and its structure are 
 D1. `synchronous=FULL` and WAL hold for every connection, or it is not used (NORMAL lost commits in power cuts).
 D2. The main file is never opened by anything but SQLite: closing such a descriptor drops the process's locks.
 
-Things that don't work: keeping the WAL after closing (its frames are valid still, and are replayed over a backup that is
+Things that don't work: keeping the WAL after closing (its frames stay valid, and are replayed over a backup that is
 copied back); `mmap_size` (an I/O error becomes SIGBUS instead of an exception).
 """
 
@@ -73,9 +73,14 @@ def _prepare(db: Db, path: str) -> None:
 
 def _identify(db: Db, path: str) -> int:
     """The schema version, 0 for an empty file."""
+    own = not db.in_transaction
     try:
+        if own:
+            db.execute("BEGIN")  # one look: another process may be creating the store
         owner, version = _pragma(db, "application_id"), _pragma(db, "user_version")
         tables = {row[0] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        if own:
+            db.execute("COMMIT")
     except apsw.NotADBError as exc:
         raise UsageError(
             f"{path}: this is not a SQLite database, or its first bytes are damaged. "
@@ -174,7 +179,7 @@ def abandon(db: Db) -> None:
 
 
 def leave(db: Db) -> None:
-    """Close in order: the last connection moves the WAL into the file and removes it, so that the file is all there is."""
+    """Close in order: the last connection moves the WAL into the file and removes it. The file is all there is."""
     db.close()
 
 

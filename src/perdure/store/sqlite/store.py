@@ -17,6 +17,7 @@ from perdure.store.sqlite.db import Db
 from perdure.store.sqlite.engine import Engine, Points, Work, points
 from perdure.store.sqlite.errors import Unbatched
 from perdure.store.sqlite.known import Known
+from perdure.store.sqlite.stirred import Stirred
 
 _CREATE = points("create")
 _APPEND = points("append")
@@ -37,6 +38,7 @@ class SqliteStore:
     def __init__(self, path: str, *, url: str, world: World) -> None:
         self.url = url
         self._engine = Engine(path, world)
+        self._stirred = Stirred(path, world.monotonic)
         self._now = world.now
         self._known = Known()
         # What claims may have taken whose answer never came (a failed COMMIT, a cancelled caller). The next claim
@@ -165,6 +167,9 @@ class SqliteStore:
 
     async def changed(self) -> bool:
         return await self._engine.changed()
+
+    def stirred(self) -> bool:
+        return self._stirred.look()
 
     async def checkpoint(self) -> None:
         await self._engine.checkpoint()
