@@ -19,7 +19,7 @@ from harness import Goal, Options, Row
 from perdure import Perdure
 
 FAR_S = 30 * 24 * 3600.0
-WARM_UP = 1_000
+WARM_UP = 5_000
 AT_ONCE = 250
 FEW, MANY = 10_000, 100_000
 
@@ -80,7 +80,7 @@ def _disk_bytes(store: Path) -> int:
 
 
 def measure(options: Options) -> list[Row]:
-    few, many = options.of(FEW, 3_000), options.of(MANY, 6_000)
+    few, many = options.of(FEW, 10_000), options.of(MANY, 20_000)
     with harness.folder(in_memory=True) as place:
         store, empty = place / "waiting.db", place / "empty.db"
         taken, seconds = harness.child("memory.py", "let_wait", store=str(store), sizes=[WARM_UP, few, many])

@@ -1,6 +1,6 @@
 """Where the time of a durable step goes: µs per step and layer, for one run and for 100 runs side by side.
 
-    python bench/profile_step.py [--steps 5000] [--runs 100] [--asyncio] [--cprofile]
+    python bench/profile_step.py [--steps 5000] [--runs 100] [--cpu] [--in-memory] [--asyncio] [--cprofile]
 
 Manual spans around the functions of each layer; a span's time is its own, without the spans inside it. What a span
 itself costs is measured first and subtracted. Names that are not there any more are listed, not guessed.
@@ -14,17 +14,15 @@ import cProfile
 import functools
 import gc
 import importlib
-import os
 import pstats
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import apsw
+import harness
 import uvloop
 
 from perdure import Perdure, agent, step
@@ -62,7 +60,9 @@ REST = "loop, tasks, step's own code, rest"
 class Spans:
     """Own time and count per layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        # Spans inside agent code read the clock too: the function below the one that refuses agents.
+        self.clock: Callable[[], float] = getattr(clock, "__wrapped__", clock)
         self.own_s: dict[str, float] = {}
         self.count: dict[str, int] = {}
         self.missing: list[str] = []
@@ -76,9 +76,7 @@ class Spans:
         self._inner[:] = [0.0]
 
     def wrap(self, layer: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-        inner, own_s, count = self._inner, self.own_s, self.count
-        # Spans inside agent code read the clock too: the function below the one that refuses agents.
-        clock = getattr(time.perf_counter, "__wrapped__", time.perf_counter)
+        inner, own_s, count, clock = self._inner, self.own_s, self.count, self.clock
 
         @functools.wraps(fn)
         def spanned(*args: Any, **kwargs: Any) -> Any:
@@ -100,8 +98,8 @@ class Spans:
         def empty() -> None: ...
 
         spanned, rounds = self.wrap("calibration", empty), 200_000
-        bare = min(_timed(empty, rounds) for _ in range(3))
-        with_span = min(_timed(spanned, rounds) for _ in range(3))
+        bare = min(_timed(empty, rounds, self.clock) for _ in range(3))
+        with_span = min(_timed(spanned, rounds, self.clock) for _ in range(3))
         self.cost_s = (with_span - bare) / rounds
         self.clear()
 
@@ -114,11 +112,10 @@ class Spans:
         gc.callbacks.append(self._on_gc)
 
     def _on_gc(self, phase: str, _info: dict[str, int]) -> None:
-        clock = getattr(time.perf_counter, "__wrapped__", time.perf_counter)
         if phase == "start":
-            self._gc_started = clock()
+            self._gc_started = self.clock()
             return
-        took = clock() - self._gc_started
+        took = self.clock() - self._gc_started
         self.own_s[GC] = self.own_s.get(GC, 0.0) + took
         self.count[GC] = self.count.get(GC, 0) + 1
         self._inner[-1] += took  # it strikes whoever happens to allocate
@@ -156,11 +153,11 @@ class Spans:
         return Spanned
 
 
-def _timed(fn: Callable[[], object], rounds: int) -> float:
-    started = time.perf_counter()
+def _timed(fn: Callable[[], object], rounds: int, clock: Callable[[], float]) -> float:
+    started = clock()
     for _ in range(rounds):
         fn()
-    return time.perf_counter() - started
+    return clock() - started
 
 
 @step
@@ -175,41 +172,32 @@ async def chain(steps: int) -> int:
     return steps
 
 
-async def measure(store: str, runs: int, steps: int) -> float:
+async def measure(store: str, runs: int, steps: int, clock: Callable[[], float]) -> float:
     """Seconds per step, with everything warm."""
     async with Perdure(store) as app:
         await (await app.start(chain, 50)).result()
-        started = time.perf_counter()
+        started = clock()
         handles = [await app.start(chain, steps) for _ in range(runs)]
         for handle in handles:
             await handle.result()
-        return (time.perf_counter() - started) / (runs * steps)
+        return (clock() - started) / (runs * steps)
 
 
-def raw_floor(folder: str, rounds: int = 400) -> float:
-    """Seconds of one 4 KiB overwrite with fdatasync."""
-    fd = os.open(Path(folder) / "raw", os.O_RDWR | os.O_CREAT)
+def raw_floor(place: Path, rounds: int = 400) -> float:
+    raw = harness.Raw(place)
     try:
-        os.pwrite(fd, bytes(4096), 0)
-        os.fsync(fd)
-        started = time.perf_counter()
-        for n in range(rounds):
-            os.pwrite(fd, bytes([n % 255]) * 4096, 0)
-            os.fdatasync(fd)
-        return (time.perf_counter() - started) / rounds
+        return raw.seconds(rounds)
     finally:
-        os.close(fd)
-
-
-@contextmanager
-def folder() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=Path.cwd()) as name:
-        yield name
+        raw.close()
 
 
 def execute(options: argparse.Namespace, store: str, runs: int, steps: int) -> float:
     run = asyncio.run if options.asyncio else uvloop.run
-    return run(measure(store, runs, steps))
+    return run(measure(store, runs, steps, _clock(options)))
+
+
+def _clock(options: argparse.Namespace) -> Callable[[], float]:
+    return time.process_time if options.cpu else time.perf_counter
 
 
 def report(title: str, spans: Spans, steps: int, plain_s: float, spanned_s: float, raw_s: float) -> None:
@@ -241,9 +229,11 @@ def main() -> None:
     parser.add_argument(
         "--cprofile", action="store_true", help="cProfile's view instead: the 30 functions with most time of their own"
     )
+    parser.add_argument("--cpu", action="store_true", help="processor time instead of wall time: on a busy machine")
+    parser.add_argument("--in-memory", action="store_true", help="the store where fsync costs nothing")
     options = parser.parse_args()
     shapes = [("one run", 1, options.steps), (f"{options.runs} runs", options.runs, 4 * options.steps // options.runs)]
-    with folder() as place:
+    with harness.folder(in_memory=options.in_memory) as place:
         if options.cprofile:
             for title, runs, steps in shapes:
                 profile = cProfile.Profile()
@@ -254,7 +244,7 @@ def main() -> None:
         plain = [
             (execute(options, f"{place}/plain{runs}.db", runs, steps), raw_floor(place)) for _, runs, steps in shapes
         ]
-        spans = Spans()
+        spans = Spans(_clock(options))
         spans.calibrate()
         spans.install()
         for (title, runs, steps), (plain_s, raw_s) in zip(shapes, plain, strict=True):

@@ -59,8 +59,8 @@ def side_by_side(place: str, runs: int, steps: int, writes: int) -> Any:
             await (await app.start(agents.chain, 100)).result()
             agents.gates.append(agents.Gate())
             handles = [await app.start(agents.gated, steps) for _ in range(runs)]
-            while agents.gates[-1].there < runs:
-                await asyncio.sleep(0.001)  # noqa: ASYNC110  # nothing is told of this
+            while agents.gates[-1].there < runs:  # noqa: ASYNC110  # nothing is told of this
+                await asyncio.sleep(0.001)
             floor = [raw.seconds(writes)]
             started = time.perf_counter()
             agents.gates[-1].opened.set()

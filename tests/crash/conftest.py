@@ -29,18 +29,24 @@ def kit(tmp_path_factory):
 
 @dataclass
 class Case:
-    """One run, `r`, on a store of its own with a book of its own."""
+    """One run, `r`, on a store of its own with a book of its own. `broken` names the mutant that all its processes carry."""
 
     kit: CrashKit
     book: Book
     store: Path
+    broken: str = ""
+
+    def spawn(self, *starts: Start, **options: Any) -> Process:
+        if self.broken:
+            options["prepare"] = f"{HERE / 'mutants.py'}:{self.broken}"
+        return self.kit.spawn(self.store, *starts, **options)
 
     def begin(self, agent: str, *args: Any, **options: Any) -> Process:
-        return self.kit.spawn(self.store, Start(agent, "r", [self.book.url, *args]), **options)
+        return self.spawn(Start(agent, "r", [self.book.url, *args]), **options)
 
     def go_on(self, **options: Any) -> Process:
         """A fresh process, to its end; it must end in order."""
-        process = self.kit.run(self.store, **options)
+        process = self.spawn(**options)
         assert process.wait() == 0, process.said()
         return process
 

@@ -73,9 +73,9 @@ def test_killed_right_after_a_persons_word(case, point):
     """The word is durable: killed before the repetition begins it is done once by the next process; killed after it began, it is in doubt again."""
     doubt(case, point, "async")
     case.kit.ask(case.store, "r", lambda handle: handle.resolve("act", retry=True))
-    assert case.kit.run(case.store, faults="step.durable:at=act:kill").wait() == -9
+    assert case.spawn(faults="step.durable:at=act:kill").wait() == -9
     assert case.counts() == COUNTS[point]
-    assert case.kit.run(case.store, faults="step.settled:at=act:kill").wait() == -9
+    assert case.spawn(faults="step.settled:at=act:kill").wait() == -9
     case.go_on()
     calls, applied = COUNTS[point]
     assert case.look().reason == "in_doubt"
@@ -91,7 +91,7 @@ def test_an_answer_is_consumed_once(case, point):
     """The process that consumed the answer dies before its records are written: the next one finds the answer again."""
     doubt(case, point, "async")
     case.kit.ask(case.store, "r", lambda handle: handle.resolve("act", done=7))
-    assert case.kit.run(case.store, faults="writer.before_commit:kill").wait() == -9
+    assert case.spawn(faults="writer.before_commit:kill").wait() == -9
     case.go_on()
     assert case.look().result == [1, 7]
     assert case.counts() == COUNTS[point]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.crash.matrix import RULES, TABLE, check, die_in_flight, die_when_recorded, killed, set_dedupe
 
 styles = pytest.mark.parametrize("style", ["async", "plain"])
@@ -31,6 +30,16 @@ def test_c1_before_the_decision_is_written(case, rule, style, agent):
     assert not case.look().has("act")
     case.go_on()
     check(case, TABLE["C1" if agent == "one" else "C1 recorded"][rule])
+
+
+@styles
+@pytest.mark.parametrize("rule", RULES[1:])
+def test_c1_while_the_store_cannot_be_written(case, rule, style):
+    """C1: no commit succeeds until the process dies, so no effect starts, however long that takes."""
+    killed(case.begin("one", rule, style, faults="writer.before_commit:nth=5:kill;writer.before_commit:error"))
+    assert case.counts() == (0, 0)
+    case.go_on()
+    check(case, TABLE["C1"][rule])
 
 
 @styles

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.crash.matrix import TABLE, check, killed, set_dedupe
 
 from perdure.api.handle import Handle
 from perdure.base import limits
-from tests.crash.matrix import TABLE, check, die_when_recorded, killed, set_dedupe
 
 DAY_S = 86_400.0
 deaths_max = limits.crashes_without_progress_max
@@ -18,7 +18,7 @@ def test_y1_recovery_is_idempotent(case, point):
     killed(case.begin("one", "idempotent", "async", faults="step.durable:at=act:kill"))
     history = journal(case)
     for _ in range(5):
-        killed(case.kit.spawn(case.store, faults=f"{point}:kill"))
+        killed(case.spawn(faults=f"{point}:kill"))
         assert journal(case) == history
         assert case.counts() == (0, 0)
     case.go_on()
@@ -29,7 +29,7 @@ def test_y1_a_crash_loop_is_parked(case):
     """After so many deaths without progress the run is parked and killed no more workers; a person's `resume` lets it go on."""
     killed(case.begin("one", "idempotent", "async", faults="step.durable:at=act:kill"))
     deaths = 1
-    while case.kit.run(case.store, faults="step.durable:at=act:kill").wait() != 0:
+    while case.spawn(faults="step.durable:at=act:kill").wait() != 0:
         deaths += 1
     assert deaths == deaths_max + 1
     look = case.look()
@@ -50,7 +50,7 @@ def test_y1_progress_resets_the_count(case):
         if process.wait() == 0:
             break
         assert process.wait() == -9
-        process = case.kit.spawn(case.store, faults="step.durable:at=act:nth=2:kill")
+        process = case.spawn(faults="step.durable:at=act:nth=2:kill")
     assert process.wait() == 0
     assert (case.look().status, case.look().result) == ("completed", deaths)
     assert case.counts() == (deaths, deaths)
@@ -64,7 +64,7 @@ def test_y1_unknown_outcomes_add_up_to_nothing(case, rule):
     killed(case.begin("one", rule, "async"))
     if rule == "idempotent":
         for _ in range(3):
-            killed(case.kit.spawn(case.store))
+            killed(case.spawn())
     case.go_on()
     if rule == "idempotent":
         assert case.counts() == (5, 1)
@@ -77,8 +77,8 @@ def test_y3_a_long_sleep_across_restarts_fires_once(case):
     """Asleep for three days: processes come, are killed and go; nothing runs before its time, and then it fires once."""
     killed_asleep(case, 3 * DAY_S)
     for days in (0.0, 1.0, 2.9):
-        process = case.kit.spawn(case.store, clock_ahead_s=days * DAY_S, forever=True, lease_ttl_s=10 * DAY_S)
-        case.kit.run(case.store, clock_ahead_s=days * DAY_S)
+        process = case.spawn(clock_ahead_s=days * DAY_S, forever=True, lease_ttl_s=10 * DAY_S)
+        case.spawn(clock_ahead_s=days * DAY_S).wait()
         process.kill()
         assert (case.look().status, case.look().view.waiting_on) == ("waiting", "timer")
         assert case.counts() == (0, 0)
@@ -93,7 +93,7 @@ def test_y3_a_long_sleep_across_restarts_fires_once(case):
 def test_y3_killed_as_it_wakes_up(case, point):
     """The wake-up is durable: killed at any place of it, it wakes up again, and the effect is applied once."""
     killed_asleep(case, DAY_S)
-    killed(case.kit.spawn(case.store, clock_ahead_s=2 * DAY_S, faults=f"{point}:kill"))
+    killed(case.spawn(clock_ahead_s=2 * DAY_S, faults=f"{point}:kill"))
     case.go_on(clock_ahead_s=2 * DAY_S)
     assert case.look().status == "completed"
     assert case.counts() == (2 if "settled" in point else 1, 1)

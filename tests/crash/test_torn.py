@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from tests.crash.matrix import RULES, TABLE, check, die_in_flight, die_when_recorded, killed, set_dedupe
 from tests.crash.wal import Image
 

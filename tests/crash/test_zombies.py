@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.crash import zombies
 from tests.crash.matrix import killed
 
@@ -28,7 +27,7 @@ def test_y2_frozen_with_the_write_lock(case):
     """Frozen inside its transaction it keeps everybody from writing; thawed, the run goes on and nothing is done twice."""
     frozen = case.begin("steps", 3, lease_ttl_s=zombies.LEASE_S, forever=True, faults="append.after_begin:nth=2:stop")
     case.until(lambda _: frozen.frozen)
-    neighbour = case.kit.spawn(case.store, lease_ttl_s=zombies.LEASE_S, forever=True)
+    neighbour = case.spawn(lease_ttl_s=zombies.LEASE_S, forever=True)
     case.until(lambda _: "locked" in neighbour.said() or "busy" in neighbour.said() or not neighbour.alive)
     frozen.thaw()
     case.until(lambda look: look.status == "completed")
@@ -41,7 +40,7 @@ def test_y2_a_neighbours_death_is_noticed_at_once(case):
     """A dead process on the same machine is replaced without waiting for its lease, by a worker that is already there."""
     first = case.begin("steps", 3, faults="step.durable:at=act:nth=2:kill", forever=True, lease_ttl_s=3600.0)
     killed(first)
-    second = case.kit.spawn(case.store, forever=True, lease_ttl_s=3600.0)
+    second = case.spawn(forever=True, lease_ttl_s=3600.0)
     case.until(lambda look: look.status == "completed")
     second.kill()
     assert case.counts() == (3, 3)

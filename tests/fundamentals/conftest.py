@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 
 from perdure import Handle, Perdure
+from perdure.base import limits
 
 Main = Callable[[Perdure], Awaitable[Any]]
+
+
+@pytest.fixture(autouse=True)
+def runs_leave_memory_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that waits longer than this is dropped from memory and replayed when it wakes up."""
+    monkeypatch.setattr(limits, "idle_stay_s", 0.1)
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.fundamentals.conftest import steps
 
 from perdure import RunFailed, StepError, agent, step
 from perdure.base import limits
-from tests.fundamentals.conftest import steps
 
 did: list[Any] = []
 

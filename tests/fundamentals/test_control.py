@@ -7,9 +7,9 @@ import threading
 from typing import Any
 
 import pytest
+from tests.fundamentals.conftest import kinds, steps, until
 
 from perdure import Conflict, NotFound, RunCancelled, agent, run, step
-from tests.fundamentals.conftest import kinds, steps, until
 
 did: list[Any] = []
 gate = threading.Event()

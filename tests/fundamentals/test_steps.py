@@ -7,11 +7,11 @@ import threading
 from typing import Any
 
 import pytest
+from tests.fundamentals.conftest import steps, until
 
 from perdure import NotStorable, Outcome, Permanent, RunFailed, StepError, agent, run, step
 from perdure.base import limits
 from perdure.kernel import activation as activation_module
-from tests.fundamentals.conftest import steps, until
 
 did: list[Any] = []
 

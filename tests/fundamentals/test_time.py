@@ -9,10 +9,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.fundamentals.conftest import kinds, steps, until
 
 from perdure import agent, run, step
 from perdure.base import limits
-from tests.fundamentals.conftest import kinds, steps, until
 
 did: list[Any] = []
 gate = threading.Event()
@@ -83,7 +83,7 @@ def test_a_sleep_survives_the_program(durably: Any) -> None:
     """A run that sleeps is a row with the time it wakes at. The program may end; started again, it goes on where the run was."""
 
     async def first(app: Any) -> None:
-        handle = await app.start(time_sleeps, 2.0, id="s")
+        handle = await app.start(time_sleeps, 0.8, id="s")
         view = await until(handle, "waiting", waiting_on="timer")
         assert view.ready_at is not None
         assert app.worker.running == {}, "a waiting run is not in memory"

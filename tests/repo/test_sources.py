@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 function_lines_max = 70
 file_lines_max = 300
+file_lines_most = 400
 
 # Packages whose __init__ is allowed to re-export, each with its reason.
 reexporting = {
@@ -74,10 +75,11 @@ def test_functions_fit_on_a_screen(sources: list[Source]) -> None:
 
 
 def test_files_stay_short(sources: list[Source]) -> None:
-    """No file is longer than 300 lines."""
+    """Nine files of ten have at most 300 lines, and none has more than 400."""
     lengths = {source.name: len(source.text.splitlines()) for source in sources}
-    offenders = [f"{name}: {lines} lines" for name, lines in lengths.items() if lines > file_lines_max]
-    assert not offenders, "\n".join(offenders)
+    long = [f"{name}: {lines} lines" for name, lines in lengths.items() if lines > file_lines_max]
+    assert len(long) <= len(lengths) // 10, "\n".join(long)
+    assert max(lengths.values()) <= file_lines_most, "\n".join(long)
 
 
 def test_stored_data_is_never_code(sources: list[Source]) -> None:

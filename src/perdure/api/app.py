@@ -17,8 +17,7 @@ from perdure.base.world import RealWorld, World
 from perdure.errors import Conflict, NotFound, UsageError
 from perdure.events.bus import Event, Events, RunEnded, RunReleased, StoreChanged
 from perdure.kernel import guard
-from perdure.kernel.activation import input_of
-from perdure.kernel.spec import AgentSpec
+from perdure.kernel.spec import AgentSpec, input_of
 from perdure.store.contract import NewRun, RunRow, Store, Where
 from perdure.store.open import open_store
 from perdure.worker.worker import Worker

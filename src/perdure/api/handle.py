@@ -13,8 +13,8 @@ from perdure.base import codec, limits
 from perdure.base.records import AnyRecord, Asked, Doubted, Executed, Resolved, Started, Tried, decode_record
 from perdure.base.status import ENDED, ControlKind
 from perdure.base.status import Status as RunStatus
-from perdure.errors import Conflict, NotFound, RunCancelled, RunFailed, RunParked, UsageError
 from perdure.base.world import World
+from perdure.errors import Conflict, NotFound, RunCancelled, RunFailed, RunParked, UsageError
 from perdure.store.contract import RunRow
 from perdure.worker.step_context import Keys
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -67,7 +68,8 @@ def _strike(fault: _Fault, name: str) -> None:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this thread: sent to the process, another thread may take it while this one goes on for a moment.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case _:
             raise StoreUnavailable(f"fault injected at {name}")
 

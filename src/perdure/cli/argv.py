@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _TAKE_A_VALUE: Final = frozenset({"--store"})
-_KEPT: Final = frozenset({"-h", "-v"})
+_KEPT: Final = frozenset({"-h", "-s"})
 _NUMBER: Final = re.compile(r"-\d[\d.eE+-]*")
 _NAMES_FOLLOW: Final = frozenset({"--id", "--queue", "--tag", "--store", "--note"})
 

@@ -22,7 +22,7 @@ from perdure.cli.reporting import HORIZON_S, left, report
 from perdure.cli.settings import Common
 from perdure.cli.stopping import Stop, leave_soon, stop_signals, until_failure
 from perdure.errors import Conflict, UsageError
-from perdure.kernel.activation import input_of
+from perdure.kernel.spec import input_of
 from perdure.store.contract import RunRow
 
 _WATCH_S: Final = 0.1

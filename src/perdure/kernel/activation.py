@@ -30,8 +30,8 @@ from perdure.base.records import (
     Fired,
     Noted,
     Patched,
-    Rested,
     Resolved,
+    Rested,
     Retried,
     Started,
     Tried,
@@ -41,6 +41,7 @@ from perdure.errors import NotStorable, PayloadTooLarge, Suspend
 from perdure.kernel import divergence
 from perdure.kernel.ask import Ask
 from perdure.kernel.failure import error_data, raise_as
+from perdure.kernel.generators import close_in_order
 from perdure.kernel.loop import RunLoop, RunTask
 from perdure.kernel.spec import AgentSpec, StepSpec
 from perdure.kernel.superseded import effective
@@ -298,7 +299,7 @@ class Activation:
         elif not loop.live_tasks():
             generators = loop.take_generators()
             if generators:
-                loop.adopt(RunTask(_close_all(generators), loop, "close-generators", Context()))
+                loop.adopt(RunTask(close_in_order(generators), loop, "close-generators", Context()))
                 self._pump()
 
     def _check_end(self) -> None:
@@ -391,17 +392,5 @@ class Activation:
         return self._uuids
 
 
-def input_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    return codec.encode([list(args), kwargs])
-
-
 async def _call(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
     return await fn(*args, **kwargs)
-
-
-async def _close_all(generators: list[Any]) -> None:
-    for generator in generators:
-        try:
-            await generator.aclose()
-        except Exception:  # noqa: S112, PERF203  # as asyncio does at its end: one generator's error does not stop the others
-            continue

@@ -73,13 +73,13 @@ def _rebuild(cls: type[BaseException], error: ErrorData) -> BaseException:
 
 def _traceback(exc: BaseException) -> str:
     """As Python prints it, without the runtime's own frames."""
-    shown: traceback.TracebackException | None = traceback.TracebackException.from_exception(exc, limit=-24, compact=True)
-    report = shown
+    report = traceback.TracebackException.from_exception(exc, limit=-24, compact=True)
+    shown: traceback.TracebackException | None = report
     while shown is not None:
         mine = [frame for frame in shown.stack if not is_runtime_file(frame.filename)]
         shown.stack = traceback.StackSummary.from_list(mine)
         shown = shown.__cause__ or shown.__context__
-    return "".join(report.format()) if report is not None else ""
+    return "".join(report.format())
 
 
 def _text(exc: BaseException) -> str:

@@ -10,6 +10,7 @@ import sys
 import threading
 from asyncio import _get_running_loop as get_running_loop
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 
@@ -41,3 +42,10 @@ def _met_by_collector(generator: AsyncGenerator[Any, Any]) -> None:
     frame = generator.ag_frame  # type: ignore[attr-defined]  # typeshed knows only the protocol
     if frame is not None and _before.finalizer is not None and not hasattr(get_running_loop(), "keep_generator"):
         _before.finalizer(generator)
+
+
+async def close_in_order(generators: list[Any]) -> None:
+    """At a run's end: as asyncio does at its own, one generator's error does not stop the others."""
+    for generator in generators:
+        with suppress(Exception):
+            await generator.aclose()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from perdure.base import codec
 from perdure.rules.effect import StepRule
 
 
@@ -28,3 +29,8 @@ class StepSpec:
     limit: str | None = None
     module: str = ""
     qualname: str = ""
+
+
+def input_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """An agent's arguments as they stand on its run's row."""
+    return codec.encode([list(args), kwargs])

@@ -22,8 +22,6 @@ from perdure.base import faults, limits
 from perdure.base.world import RealWorld
 
 
-
-
 class Start(msgspec.Struct, frozen=True):
     """A run to be recorded; the same id twice is one run."""
 

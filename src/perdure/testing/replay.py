@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 from perdure.base import codec
 from perdure.base.records import AnyRecord, Asked, Cancelled, Ended, Executed, Fired, Started, decode_record
-from perdure.kernel.activation import Activation, input_of
+from perdure.kernel.activation import Activation
 from perdure.kernel.ask import Ask
 from perdure.kernel.failure import error_data
-from perdure.kernel.spec import AgentSpec
+from perdure.kernel.spec import AgentSpec, input_of
 
 _SEED = 20_26
 _RECORDS_MAX = 10_000

@@ -27,6 +27,7 @@ from perdure.rules import backoff
 from perdure.rules.classify import Kind, classify
 from perdure.rules.effect import Doubt, Effect, Fail, Probe, Redo, Retry, StepRule, after_failure, on_recovery
 from perdure.worker.attempt import Attempt
+from perdure.worker.outbox import Outbox
 from perdure.worker.services import Services
 from perdure.worker.step_context import Keys, StepContext
 
@@ -46,7 +47,7 @@ class Host(Protocol):
     epoch: int
     services: Services
     activation: Activation
-    committed_seq: int
+    outbox: Outbox
     dead: bool
     now: Callable[[], float]
 
@@ -127,7 +128,7 @@ class Effects:
         leased = self._services.lease.valid()  # L2
         while self.waiting and run.free:
             ask = self.waiting[0]
-            if ask.seq > run.committed_seq or not (leased or ask.is_read):
+            if ask.seq > run.outbox.committed_seq or not (leased or ask.is_read):
                 break
             self.waiting.popleft()
             if ask.position in run.activation.open:
@@ -136,7 +137,7 @@ class Effects:
                 self._begin(ask)
         while self.marked and run.free:
             seq, ask = self.marked[0]
-            if seq > run.committed_seq or not leased:
+            if seq > run.outbox.committed_seq or not leased:
                 break
             self.marked.popleft()
             if ask.position in run.activation.open:

@@ -11,18 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
 from perdure.base import codec, faults, limits
 from perdure.base.records import (
     AnyRecord,
-    Cancelled,
     Ended,
     ErrorData,
-    Executed,
     Fired,
-    Noted,
-    Resolved,
     Rested,
     decode_record,
     encode_record,
@@ -36,9 +31,11 @@ from perdure.kernel.ask import Ask
 from perdure.kernel.failure import error_data
 from perdure.kernel.spec import AgentSpec
 from perdure.kernel.superseded import plan_retry
-from perdure.store.contract import Claimed, ControlRow, Progress, Pulse, RunChange, RunWrite
+from perdure.store.contract import Claimed, ControlRow, RunChange, RunWrite
 from perdure.worker.effects import Effects
+from perdure.worker.outbox import Outbox
 from perdure.worker.services import Services
+from perdure.worker.steering import Steering
 
 log = logging.getLogger("perdure.worker")
 
@@ -54,24 +51,14 @@ class Execution:
         self.id = row.id
         self.num = row.num
         self.epoch = row.epoch
-        self.committed_seq = row.seq
         self.activation = Activation(row.id, agent, row.input)
+        self.outbox = Outbox(row, self.activation, services.world)
         self.effects = Effects(self)
         self.dead = False
-        self.pending_bytes = 0
         self._agent = agent
-        self._stand: RunChange | None = None  # how it is to be released, once nothing runs
+        self.stand: RunChange | None = None  # how it is to be released, once nothing runs
         self._left: list[Ask] = []
-        self._urgent = False
-        self._change: RunChange | None = None
-        self._progress: Progress | None = row.progress
-        self._progress_new = False
-        self._pulses: dict[int, bytes | None] = {}
-        self._control_last = 0
-        self._controls_seen = 0
-        self._controls_waiting = 0  # consumed when the run is released
-        self._guard = False
-        self._in_flight: RunWrite | None = None
+        self._steering = Steering(self, agent.digest)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -95,7 +82,7 @@ class Execution:
         self._left = [ask for ask in self.activation.open.values() if id(ask) not in new]
         for control in controls:
             self.control(control)
-            if self.dead or self._change:
+            if self.dead or self.outbox.change:
                 return
         self._recover_left()
         self.after()
@@ -129,7 +116,7 @@ class Execution:
     @property
     def free(self) -> bool:
         """May it start effects?"""
-        return self._stand is None and self._change is None and not self.dead
+        return self.stand is None and self.outbox.change is None and not self.dead
 
     @property
     def backlogged(self) -> bool:
@@ -142,11 +129,11 @@ class Execution:
 
     def hurry(self) -> None:
         """What is delivered next should be durable at once."""
-        self._urgent = True
+        self.outbox.urgent = True
 
     def after(self) -> None:
         """Collect what the agent asks for now, hand the records to the writer, see whether the run rests or ends."""
-        if self.dead or self._change is not None:
+        if self.dead or self.outbox.change is not None:
             return
         activation, effects = self.activation, self.effects
         while activation.new_asks or activation.stops:
@@ -158,33 +145,34 @@ class Execution:
             for ask in stops:
                 effects.stop(ask)
         if activation.progress is not None:
-            self._take_progress(activation.progress)
+            said, activation.progress = activation.progress, None
+            self.outbox.progress(*said)
         if activation.ended is not None:
             self._finish(activation.ended)
-        elif not effects.running and (self._stand is not None or not effects.busy):
+        elif not effects.running and (self.stand is not None or not effects.busy):
             self._rest()
-        elif self._stand is None and (activation.loop.has_timers or effects.backoffs):
+        elif self.stand is None and (activation.loop.has_timers or effects.backoffs):
             self._arm()
-        if activation.out or self._change is not None:
-            urgent = self._urgent or self._change is not None or bool(effects.waiting or effects.marked)
+        if activation.out or self.outbox.change is not None:
+            urgent = self.outbox.urgent or self.outbox.change is not None or bool(effects.waiting or effects.marked)
             self.services.writer.add(self, urgent=urgent)
-        elif self._progress_new:
+        elif self.outbox.has_progress:
             self.services.writer.add(self, urgent=False)
 
     def _finish(self, ended: Ended) -> None:
         self.effects.kill_all()
-        self._change = RunChange(
+        self.outbox.change = RunChange(
             status=Status(ended.status), result=ended.result, error=ended.error, release=True, code=self._agent.digest
         )
-        self._controls_seen = max(self._controls_seen, self._controls_waiting)
+        self.outbox.see(self._steering.on_release)
 
     def _rest(self) -> None:
         """Nothing runs: stand as asked, or wait; a short wait is spent in memory."""
         doubted = next((ask for ask in self.activation.open.values() if ask.doubted), None)
         if doubted is not None:
             self.park_in_doubt(doubted, "nobody has decided yet whether its effect happened")
-        if self._stand is not None:
-            self._release(self._stand)
+        if self.stand is not None:
+            self._release(self.stand)
             return
         timer = self.activation.loop.next_timer()
         retry_at = self.effects.next_retry()
@@ -204,9 +192,9 @@ class Execution:
     def _release(self, change: RunChange) -> None:
         if change.status is Status.WAITING or change.status is Status.PAUSED:
             self.deliver(Rested(self.now(), self.activation.asked, self.activation.loop.timers_made, change.ready_at))
-        self._change = change
-        self._guard = True
-        self._controls_seen = max(self._controls_seen, self._controls_waiting)
+        self.outbox.change = change
+        self.outbox.guarded = True
+        self.outbox.see(self._steering.on_release)
         self._disarm()
 
     # Time
@@ -250,64 +238,25 @@ class Execution:
 
     def guard_next_write(self) -> None:
         """The next write is to be refused if newer control exists."""
-        self._guard = True
+        self.outbox.guarded = True
 
     def pulse(self, position: int, details: bytes | None) -> None:
-        self._pulses[position] = details
+        self.outbox.pulse(position, details)
         self.services.writer.add(self, urgent=False)
-
-    def _take_progress(self, said: tuple[float, float | None, str | None]) -> None:
-        self.activation.progress = None
-        old = self._progress
-        since, since_done = (old.since, old.since_done) if old and old.since is not None else (self.now(), said[0])
-        self._progress = Progress(said[0], said[1], said[2], since, since_done)
-        self._progress_new = True
 
     def take_write(self) -> RunWrite | None:
         """For the writer: everything there is to write now."""
-        if self.dead or self._in_flight is not None:
-            return None
-        records = self.activation.out
-        if not (records or self._change or self._pulses or self._progress_new or self._controls_seen):
-            return None
-        self.activation.out = []
-        self.pending_bytes = sum(map(len, records))
-        self._in_flight = RunWrite(
-            num=self.num,
-            epoch=self.epoch,
-            seq=self.committed_seq + 1,
-            records=records,
-            change=self._change,
-            progress=self._progress if self._progress_new else None,
-            pulses=[Pulse(position, details) for position, details in self._pulses.items()],
-            controls_seen=self._controls_seen,
-            unless_control=max(self.services.writer.mark_seen, self._control_last) if self._guard else None,
-        )
-        self._pulses = {}
-        self._urgent = False
-        self._progress_new = False
-        self._controls_seen = 0
-        self._guard = False
-        return self._in_flight
+        return None if self.dead else self.outbox.take(max(self.services.writer.mark_seen, self._steering.last))
 
     def write_back(self) -> None:
-        """The write did not happen: it goes first next time."""
-        write, self._in_flight = self._in_flight, None
-        if write is None:
-            return
-        self.activation.out = write.records + self.activation.out
-        for pulse in write.pulses:
-            self._pulses.setdefault(pulse.position, pulse.details)
-        self._progress_new = self._progress_new or write.progress is not None
-        self._controls_seen = max(self._controls_seen, write.controls_seen)
-        self._guard = self._guard or write.unless_control is not None
+        """The write did not happen."""
+        self.outbox.put_back()
 
     def committed(self) -> None:
         """The write is durable."""
-        write, self._in_flight = self._in_flight, None
+        write = self.outbox.done()
         if self.dead or write is None:
             return
-        self.committed_seq += len(write.records)
         if write.change is not None and write.change.release:
             self._leave(write.change)
             return
@@ -317,7 +266,7 @@ class Execution:
                 self.after()
         except Exception as exc:  # noqa: BLE001  # as in Effects
             self.broken(exc)
-        if self._change is not None or self.activation.out:
+        if self.outbox.has_records:
             self.services.writer.add(self, urgent=True)
 
     def go_on(self) -> None:
@@ -335,9 +284,9 @@ class Execution:
         self.write_back()
         if self.dead:
             return
-        self._guard = False
-        if self._change is not None and self.activation.ended is None:
-            self._change = None  # It was about to rest; now it looks again.
+        self.outbox.guarded = False
+        if self.outbox.change is not None and self.activation.ended is None:
+            self.outbox.change = None  # It was about to rest; now it looks again.
         if not self.free:
             self.effects.hold_back()
         self._recover_left()
@@ -347,36 +296,10 @@ class Execution:
     # Control
 
     def control(self, row: ControlRow) -> None:
-        """A person's request (C1)."""
-        if self.dead or self.activation.ended is not None or (self._stand and self._stand.status is Status.QUEUED):
+        """A person's request (C1). A run that is being handed back leaves it to its next worker."""
+        if self.dead or self.activation.ended is not None or (self.stand and self.stand.status is Status.QUEUED):
             return
-        if row.id <= self._control_last:
-            return  # Handed out with the claim already.
-        self._control_last = row.id
-        body: Any = codec.decode(row.body)
-        match row.kind:
-            case ControlKind.PAUSE:
-                self._stand = RunChange(Status.PAUSED, release=True, code=self._agent.digest)
-                self._controls_waiting = row.id
-            case ControlKind.RESUME:
-                self._controls_seen = row.id
-                self._stand = None
-                if note := body.get("note"):
-                    self.deliver(Noted(self.now(), str(note)[: limits.note_chars_max], row.by))
-            case ControlKind.CANCEL:
-                self._controls_seen = row.id
-                self._stand = None
-                self.deliver(Cancelled(self.now(), row.by))
-            case ControlKind.TERMINATE:
-                self._terminate(row)
-            case ControlKind.RETRY:
-                self._controls_seen = row.id
-            case ControlKind.RESOLVE:
-                self._controls_seen = row.id
-                self._resolve(row, body)
-            case ControlKind.INTERRUPT:
-                self._controls_seen = row.id
-                self.effects.interrupt()
+        self._steering.take(row)
 
     def heed(self, row: ControlRow) -> None:
         """Control that came while the run is here."""
@@ -389,59 +312,20 @@ class Execution:
                 self.after()
         except Exception as exc:  # noqa: BLE001  # as in Effects
             self.broken(exc)
-        if not self.dead and (self._controls_seen or self.activation.out or self._change):
+        if not self.dead and (self.outbox.controls_seen or self.outbox.has_records):
             self.services.writer.add(self, urgent=True)
-
-    def _resolve(self, row: ControlRow, body: dict[str, Any]) -> None:
-        ask = self.activation.open.get(body["position"])
-        if ask is None or ask.position in self.effects.running:
-            log.warning("run %s: step %s is not in doubt any more; the answer was not used", self.id, body["position"])
-            return
-        now, verdict, result = self.now(), body["verdict"], body.get("result")
-        self.deliver(Resolved(now, ask.position, verdict, result, row.by))
-        if self._stand is not None and self._stand.reason == Reason.IN_DOUBT:
-            self._stand = None
-        match verdict:
-            case "done":
-                self.deliver(Executed(now, ask.position, ask.attempt, result))
-            case "fail":
-                message = body.get("message") or "a person said that this step failed"
-                self.deliver(
-                    Executed(
-                        now,
-                        ask.position,
-                        ask.attempt,
-                        error=ErrorData("ResolvedAsFailed", message, step=ask.name, position=ask.position),
-                    )
-                )
-            case _:
-                if ask not in self.effects.waiting:
-                    ask.seq = self.activation.seq
-                    self.effects.waiting.append(ask)
-
-    def _terminate(self, row: ControlRow) -> None:
-        self.effects.kill_all()
-        self._controls_seen = row.id
-        self._stand = None
-        self.deliver(
-            Ended(
-                self.now(),
-                Status.CANCELLED,
-                error=ErrorData("Terminated", "killed by a person; its cleanup did not run"),
-            )
-        )
 
     def park_in_doubt(self, ask: Ask, why: str) -> None:
         error = ErrorData("InDoubt", f"step {ask.position} {ask.name}: {why}", step=ask.name, position=ask.position)
-        if self._stand is None:  # else it stands already, and comes back to this when it goes on
-            self._stand = RunChange(
+        if self.stand is None:  # else it stands already, and comes back to this when it goes on
+            self.stand = RunChange(
                 Status.PARKED, reason=Reason.IN_DOUBT, error=error, release=True, code=self._agent.digest
             )
 
     def hand_back(self) -> None:
         """A graceful stop: what runs is finished, then the run is free for other workers."""
-        if self._change is None and not self.dead and self.activation.ended is None:
-            self._stand = RunChange(Status.QUEUED, ready_at=self.now(), release=True)
+        if self.outbox.change is None and not self.dead and self.activation.ended is None and self.stand is None:
+            self.stand = RunChange(Status.QUEUED, ready_at=self.now(), release=True)
             self.after()
 
     # Leaving
@@ -451,7 +335,7 @@ class Execution:
         data = codec.encode(diverged.data)
         error = ErrorData("Diverged", str(diverged), data=data)
         self.activation.out = []
-        self._change = RunChange(
+        self.outbox.change = RunChange(
             Status.PARKED, reason=Reason.DIVERGED, error=error, release=True, code=self._agent.digest
         )
         self.activation.drop()

@@ -20,6 +20,7 @@ from perdure.base import faults, limits
 from perdure.errors import LeaseLost, StoreUnavailable
 from perdure.events.bus import Events, StoreTroubled
 from perdure.store.contract import RunWrite, Store, Verdict
+from perdure.worker.outbox import Outbox
 
 log = logging.getLogger("perdure.worker")
 
@@ -40,7 +41,7 @@ class Controls(Protocol):
 class Writing(Protocol):
     """What the writer needs of a run."""
 
-    pending_bytes: int
+    outbox: Outbox
 
     def take_write(self) -> RunWrite | None: ...
     def write_back(self) -> None: ...
@@ -187,7 +188,7 @@ class Writer:
                 runs.append(run)
                 writes.append(write)
                 records += len(write.records)
-                size += run.pending_bytes
+                size += run.outbox.bytes
         if not writes:
             return
         if faults.armed:

@@ -125,6 +125,7 @@ class Ended:
 class Cli:
     folder: Path
     env: dict[str, str]
+    program: list[str] = field(default_factory=lambda: [sys.executable, "-m", "perdure"])
     running: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __call__(self, *words: str, code: int | None = 0, env: dict[str, str] | None = None) -> Ended:
@@ -136,10 +137,14 @@ class Cli:
         return Ended(process.returncode, out, err)
 
     def start(self, *words: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "perdure", *words]
         process = subprocess.Popen(
-            command, cwd=self.folder, env=self.env | (env or {}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )  # fmt: skip
+            [*self.program, *words],
+            cwd=self.folder,
+            env=self.env | (env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.running.append(process)
         return process
 

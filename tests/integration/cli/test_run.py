@@ -26,7 +26,7 @@ def test_negative_numbers_are_arguments(cli):
 
 
 def test_an_agent_may_be_given_by_its_file(cli):
-    """A path gives the same module name as the dotted name: the same run is attached to, whichever way it is called."""
+    """A path gives the same module name as the dotted name, so either attaches to the same run."""
     cli.write("pkg/__init__.py", "")
     cli.write("pkg/inner.py", "from perdure import agent\n\n@agent\nasync def one(x: int) -> int:\n    return x\n")
     assert cli("run", "pkg/inner.py:one", "1", "--id", "p").json() == 1
@@ -35,7 +35,7 @@ def test_an_agent_may_be_given_by_its_file(cli):
 
 
 def test_an_id_is_attached_to_and_never_run_again(cli):
-    """A finished run gives its result again, with its arguments or with none; other arguments or another agent are refused."""
+    """A finished run gives its result again, with its arguments or none; other arguments or agents are refused."""
     cli("run", "app:nap", "0", "--id", "n")
     assert cli("run", "app:nap", "0", "--id", "n").json() == "slept7"
     assert cli("run", "app:nap", "--id", "n").json() == "slept7"
@@ -151,12 +151,14 @@ def test_a_big_result_arrives_whole(cli):
 def test_json_gives_the_fields_of_the_face(cli):
     """`ps`, `show` and `history` have the fields that are promised, as NDJSON or one object."""
     cli("run", "app:total", "1", "--id", "t")
-    promised = "id agent status reason waiting_on progress attempt worker created_at updated_at result error".split()
+    promised = ["id", "agent", "status", "reason", "waiting_on", "progress", "attempt", "worker"]
+    promised += ["created_at", "updated_at", "result", "error"]
     assert set(promised) <= set(cli.show("t"))
     assert list(cli.show("t")["progress"])[:4] == ["done", "total", "percent", "eta_s"]
     assert cli("ps", "--json").lines() == [cli.show("t")]
     entries = cli("history", "t", "--json").lines()
-    assert set("seq kind name position key effect state attempt result error at".split()) <= set(entries[0])
+    promised = ["seq", "kind", "name", "position", "key", "effect", "state", "attempt", "result", "error", "at"]
+    assert set(promised) <= set(entries[0])
     step = next(entry for entry in entries if entry["kind"] == "step")
     assert (step["name"], step["position"], step["state"], step["result"]) == ("add", 1, "executed", 3)
     assert json.loads(cli("--json", "show", "t").out) == cli.show("t")  # options may stand before the command

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-
 HERE = Path(__file__).parent
 
 

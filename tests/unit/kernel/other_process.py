@@ -9,9 +9,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
+from tests.unit.kernel.test_primitives import ORDERS, primitives, scripted
+
 from perdure.base.records import Ended, decode_record
 from perdure.testing.replay import Play, ReplayMismatch, play, replay_prefixes
-from tests.unit.kernel.test_primitives import ORDERS, primitives, scripted
 
 
 def main() -> None:

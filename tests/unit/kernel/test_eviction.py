@@ -18,7 +18,8 @@ from perdure import agent, step
 from perdure.base import limits
 from perdure.errors import Suspend
 from perdure.kernel import loop as loop_module
-from perdure.kernel.activation import Activation, input_of
+from perdure.kernel.activation import Activation
+from perdure.kernel.spec import input_of
 from perdure.testing.replay import play
 
 did: list[Any] = []

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.kernel.conftest import load, plain
 
 from perdure.testing.replay import Play, Script, play, replay_prefixes
-from tests.unit.kernel.conftest import load, plain
 
 primitives = load("primitive_agents")
 NAMES = sorted(primitives.AGENTS)

@@ -13,16 +13,17 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from tests.unit.kernel.conftest import load
 
 from perdure import Permanent, StepError, agent, run, step
 from perdure.base import codec
 from perdure.base.records import Asked, Begun, Ended, Executed, Fired, decode_record, encode_record
 from perdure.errors import Diverged
 from perdure.kernel import activation as activation_module
-from perdure.kernel.activation import Activation, input_of
+from perdure.kernel.activation import Activation
 from perdure.kernel.loop import RunTask
+from perdure.kernel.spec import input_of
 from perdure.testing.replay import Play, ReplayMismatch, Script, check, play, replay_prefixes
-from tests.unit.kernel.conftest import load
 
 primitives = load("primitive_agents")
 

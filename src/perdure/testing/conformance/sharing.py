@@ -27,6 +27,15 @@ async def changed_notices_other_connections(kit: Kit) -> None:
     assert not await kit.store.changed()
 
 
+async def stirred_never_misses_a_commit(kit: Kit) -> None:
+    """It may be wrong towards True only, and needs no waiting."""
+    far = await kit.another()
+    for n in range(20):
+        kit.store.stirred()
+        await far.create(new(f"r{n}"))
+        assert kit.store.stirred()
+
+
 async def many_creators_of_one_id_make_one_run(kit: Kit) -> None:
     """Exactly one is told that it is new."""
     stores = [await kit.another() for _ in range(20)]
@@ -111,6 +120,7 @@ async def busy_time_is_that_of_the_last_commit(kit: Kit) -> None:
 PROMISES: Final = (
     one_store_sees_what_another_committed,
     changed_notices_other_connections,
+    stirred_never_misses_a_commit,
     many_creators_of_one_id_make_one_run,
     claims_of_two_workers_never_overlap,
     a_takeover_elsewhere_fences_here,

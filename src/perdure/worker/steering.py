@@ -1,0 +1,96 @@
+"""What people ask of a run, honoured before any new effect (C1)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from perdure.base import codec, limits
+from perdure.base.records import AnyRecord, Cancelled, Ended, ErrorData, Executed, Noted, Resolved
+from perdure.base.status import ControlKind, Reason, Status
+from perdure.kernel.activation import Activation
+from perdure.store.contract import ControlRow, RunChange
+from perdure.worker.effects import Effects
+from perdure.worker.outbox import Outbox
+
+log = logging.getLogger("perdure.worker")
+
+
+class Steered(Protocol):
+    """What steering needs of the run."""
+
+    id: str
+    activation: Activation
+    effects: Effects
+    outbox: Outbox
+    stand: RunChange | None
+    now: Callable[[], float]
+
+    def deliver(self, record: AnyRecord) -> None: ...
+
+
+class Steering:
+    def __init__(self, run: Steered, digest: str) -> None:
+        self._run = run
+        self._digest = digest
+        self.last = 0  # the newest request that came here
+        self.on_release = 0  # consumed when the run is released: until then it would have to be honoured again
+
+    def take(self, row: ControlRow) -> None:
+        if row.id <= self.last:
+            return  # Handed out with the claim already.
+        self.last = row.id
+        run = self._run
+        body: Any = codec.decode(row.body)
+        if row.kind is ControlKind.PAUSE:
+            run.stand = RunChange(Status.PAUSED, release=True, code=self._digest)
+            self.on_release = row.id
+            return
+        run.outbox.see(row.id)
+        match row.kind:
+            case ControlKind.RESUME:
+                run.stand = None
+                if note := body.get("note"):
+                    run.deliver(Noted(run.now(), str(note)[: limits.note_chars_max], row.by))
+            case ControlKind.CANCEL:
+                run.stand = None
+                run.deliver(Cancelled(run.now(), row.by))
+            case ControlKind.TERMINATE:
+                self._terminate()
+            case ControlKind.RESOLVE:
+                self._resolve(row, body)
+            case ControlKind.INTERRUPT:
+                run.effects.interrupt()
+            case ControlKind.RETRY:
+                pass  # Replay has acted on it already.
+
+    def _resolve(self, row: ControlRow, body: dict[str, Any]) -> None:
+        run = self._run
+        position: int = body["position"]
+        ask = run.activation.open.get(position)
+        if ask is None or position in run.effects.running:
+            log.warning("run %s: step %s is not in doubt any more; the answer was not used", run.id, position)
+            return
+        now, verdict, result = run.now(), body["verdict"], body.get("result")
+        run.deliver(Resolved(now, position, verdict, result, row.by))
+        if run.stand is not None and run.stand.reason == Reason.IN_DOUBT:
+            run.stand = None
+        match verdict:
+            case "done":
+                run.deliver(Executed(now, position, ask.attempt, result))
+            case "fail":
+                message = body.get("message") or "a person said that this step failed"
+                error = ErrorData("ResolvedAsFailed", message, step=ask.name, position=position)
+                run.deliver(Executed(now, position, ask.attempt, error=error))
+            case _:
+                if ask not in run.effects.waiting:
+                    ask.seq = run.activation.seq
+                    run.effects.waiting.append(ask)
+
+    def _terminate(self) -> None:
+        run = self._run
+        run.effects.kill_all()
+        run.stand = None
+        error = ErrorData("Terminated", "killed by a person; its cleanup did not run")
+        run.deliver(Ended(run.now(), Status.CANCELLED, error=error))
