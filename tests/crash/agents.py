@@ -115,3 +115,58 @@ async def steps(target: str, count: int, rule: str = "idempotent", style: str = 
     for number in range(count):
         await ACTS[rule, style](target, number)
     return count
+
+
+@step(effect="read", retries=1000, backoff=QUICK_S)
+async def look_up(target: str, number: int) -> int:
+    await Target(target).acall("looked", number, key=run.key)
+    return number
+
+
+@step(retries=1000, backoff=QUICK_S)
+async def keyed(target: str, number: int) -> int:
+    return (await Target(target).acall("keyed", number, key=run.key))["value"]
+
+
+@step(retries=1000, backoff=QUICK_S)
+def keyed_plain(target: str, number: int) -> int:
+    return Target(target).call("keyed", number, key=run.key)["value"]
+
+
+@step(retries=1000, backoff=QUICK_S)
+async def keyed_flaky(target: str, number: int) -> int:
+    """Fails every other time before it does anything."""
+    if run.attempt % 2:
+        raise RuntimeError("not yet")
+    return (await Target(target).acall("keyed", number, key=run.key))["value"]
+
+
+@step(effect="once", retries=3, backoff=QUICK_S)
+async def sent(target: str, number: int) -> str:
+    await Target(target).acall("sent", number, key=run.key)
+    return "sent"
+
+
+@step(effect="once", probe=lambda target, number: Target(target).happened("probed", run.key), retries=1000, backoff=QUICK_S)
+async def probed(target: str, number: int):
+    return await Target(target).acall("probed", number, key=run.key)
+
+
+WANDERER_KEYED = 9
+WANDERER_ROUNDS = 3
+
+
+@agent
+async def wanderer(target: str):
+    """A bit of everything: concurrent reads, a race with a timer, keyed effects side by side, failures, a `once`, a probe."""
+    total = 0
+    for number in range(WANDERER_ROUNDS):
+        total += sum(await asyncio.gather(*(look_up(target, index) for index in range(3))))
+        await asyncio.sleep(run.random.random() / 50)
+        racing = asyncio.create_task(keyed(target, number))
+        await asyncio.wait({racing}, timeout=0.003)
+        total += sum(await asyncio.gather(racing, keyed_plain(target, number), keyed_flaky(target, number)))
+        if number == 1:
+            await sent(target, number)
+            await probed(target, number)
+    return total

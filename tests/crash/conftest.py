@@ -62,8 +62,15 @@ class Case:
 
 
 @pytest.fixture
-def case(kit, ledger, tmp_path, request):
-    return Case(kit, ledger.book(f"{next(_numbers)}"), tmp_path / "store.db")
+def new_case(kit, ledger, tmp_path):
+    """A maker of cases, for tests that need several."""
+    numbers = itertools.count()
+    return lambda: Case(kit, ledger.book(f"{next(_numbers)}"), tmp_path / f"store-{next(numbers)}.db")
+
+
+@pytest.fixture
+def case(new_case):
+    return new_case()
 
 
 _numbers = itertools.count()

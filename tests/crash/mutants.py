@@ -38,7 +38,7 @@ def key_of_attempt() -> None:
 
     def execute(self: Any, ask: Any, number: int, **options: Any) -> None:
         original(self, ask, number, **options)
-        self.running[ask.position].context.key += f".{number}"
+        self.running[ask.position].key += f".{number}"
 
     Effects._execute = execute
 

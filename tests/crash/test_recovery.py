@@ -29,7 +29,7 @@ def test_y1_a_crash_loop_is_parked(case):
     """After so many deaths without progress the run is parked and killed no more workers; a person's `resume` lets it go on."""
     killed(case.begin("one", "idempotent", "async", faults="step.durable:at=act:kill"))
     deaths = 1
-    while case.spawn(faults="step.durable:at=act:kill").wait() != 0:
+    while deaths < 2 * deaths_max and case.spawn(faults="step.durable:at=act:kill").wait() != 0:
         deaths += 1
     assert deaths == deaths_max + 1
     look = case.look()

@@ -8,19 +8,14 @@ from tests.crash.matrix import killed
 
 
 @pytest.mark.parametrize("zombie", zombies.ZOMBIES, ids=lambda zombie: f"{zombie.how.split(':')[0]}-{zombie.rule}")
-def test_y2_a_zombie_changes_nothing(case, zombie):
+def test_y2_a_zombie_changes_nothing(new_case, zombie, broken=""):
     """Frozen beyond its lease: the run goes on elsewhere with the counts of its rule; thawed, its write is refused and it starts nothing."""
-    frozen = zombies.begin(case, zombie, "async")
-    zombies.freeze(case, zombie, frozen)
-    zombies.outlive(case, zombie, frozen)
+    zombies.play(new_case, zombie, "async", broken)
 
 
-def test_y2_a_zombie_in_a_thread(case):
+def test_y2_a_zombie_in_a_thread(new_case):
     """The same for a plain step, whose thread goes on whatever the loop knows."""
-    zombie = next(zombie for zombie in zombies.ZOMBIES if (zombie.how, zombie.rule) == ("freeze", "idempotent"))
-    frozen = zombies.begin(case, zombie, "plain")
-    zombies.freeze(case, zombie, frozen)
-    zombies.outlive(case, zombie, frozen)
+    zombies.play(new_case, zombies.Zombie("applied", "idempotent", 4, 3), "plain")
 
 
 def test_y2_frozen_with_the_write_lock(case):

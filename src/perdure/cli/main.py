@@ -17,11 +17,15 @@ from perdure.cli import argv, failures, output
 from perdure.errors import UsageError
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    given = list(sys.argv[1:] if words is None else words)
+def main() -> int:
+    """For a process of its own: what executes runs takes stdout and the signals over."""
     try:
-        code = _do(given)
+        code = _do(sys.argv[1:])
         output.flush()
+        if "perdure.cli.stopping" in sys.modules:  # users' code was executed
+            from perdure.cli.stopping import leave_soon
+
+            leave_soon(code)
     except BrokenPipeError:
         _drop_stdout()
         return failures.BROKEN_PIPE

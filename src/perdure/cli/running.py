@@ -20,7 +20,7 @@ from perdure.cli.plan import Plan, RunOptions
 from perdure.cli.progress import Progress
 from perdure.cli.reporting import HORIZON_S, left, report
 from perdure.cli.settings import Common
-from perdure.cli.stopping import Stop, leave_soon, stop_signals, until_failure
+from perdure.cli.stopping import Stop, stop_signals, until_failure
 from perdure.errors import Conflict, UsageError
 from perdure.kernel.spec import input_of
 from perdure.store.contract import RunRow
@@ -38,9 +38,7 @@ def run(common: Common, target: str, words: list[str], options: RunOptions) -> i
     agent = loading.load_agent(target)
     call = arguments.bind(agent, words) if words or options.id is None else None
     plan = Plan(target, agent, call, options, chosen, common, tags)
-    code = client.execute(_detach(plan) if options.detach else _run(plan), fast=not options.detach)
-    leave_soon(code)
-    return code
+    return client.execute(_detach(plan) if options.detach else _run(plan), fast=not options.detach)
 
 
 def _tags(words: list[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from perdure.cli import client, failures, loading, settings
 from perdure.cli.logs import log_to_stderr
 from perdure.cli.reporting import HORIZON_S
 from perdure.cli.settings import Common, Settings
-from perdure.cli.stopping import leave_soon, stop_signals, until_failure
+from perdure.cli.stopping import stop_signals, until_failure
 from perdure.events.bus import Event, RunClaimed, RunEnded, RunReleased
 
 log = logging.getLogger("perdure.worker")
@@ -24,9 +24,7 @@ def worker(
     chosen = settings.read(common, lease_ttl_s=lease_ttl_s, grace_s=grace_s)
     log_to_stderr(verbose=common.verbose, least=logging.INFO)
     loading.load_modules(modules)
-    code = client.execute(_serve(chosen, exit_when_idle=exit_when_idle), fast=True)
-    leave_soon(code)
-    return code
+    return client.execute(_serve(chosen, exit_when_idle=exit_when_idle), fast=True)
 
 
 async def _serve(chosen: Settings, *, exit_when_idle: bool) -> int:

@@ -139,10 +139,13 @@ class Activation:
 
     def deliver(self, record: AnyRecord) -> None:
         """A new record: write it down, then let the agent go on with it."""
-        self._write(record)
+        self.seq += 1
+        self.out.append(encode_record(record))
         self._delivered_at = self.seq
         self._apply(record)
-        self._check_end()
+        main = self._main
+        if main is not None and main.done():
+            self._check_end()
 
     def take(self) -> tuple[list[bytes], list[Ask], list[Ask]]:
         """New records in order; asks to start; asks to stop."""
@@ -171,7 +174,9 @@ class Activation:
         if isinstance(item, Patched):
             self._write(item)
             return
-        self._write(Asked(self.loop.now, item.position, item.what, item.name, item.effect, item.args, item.probe))
+        self.seq += 1
+        asked = Asked(self.loop.now, item.position, item.what, item.name, item.effect, item.args, item.probe)
+        self.out.append(encode_record(asked))
         item.seq = self.seq
         self.new_asks.append(item)
 

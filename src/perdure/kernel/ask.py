@@ -28,14 +28,10 @@ class AskFuture(RunFuture):
 
     __slots__ = ("ask", "asker", "msg")
 
-    def __init__(self, asker: Asker, ask: Ask) -> None:
-        loop = asker.loop
-        loop.numbers += 1
-        self.number = loop.numbers
-        asyncio.Future.__init__(self, loop=loop)  # type: ignore[misc]  # past RunFuture: made for every step
-        self.asker = asker
-        self.ask = ask
-        self.msg: Any = None
+    number: int
+    asker: Asker
+    ask: Ask
+    msg: Any
 
     def cancel(self, msg: Any = None) -> bool:
         if self.done():
@@ -122,7 +118,13 @@ class Ask:
         self.stop_by_timeout = True
         self.stop_level = 0
         self.task = task  # the one that waits
-        self.future = AskFuture(asker, self)
+        loop = asker.loop
+        loop.numbers += 1
+        future = self.future = AskFuture(loop=loop)
+        future.number = loop.numbers
+        future.asker = asker
+        future.ask = self
+        future.msg = None
 
     @property
     def marks_start(self) -> bool:

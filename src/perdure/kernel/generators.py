@@ -7,26 +7,19 @@ pump costs more than the pump, so one pair looks at the running loop and passes 
 from __future__ import annotations
 
 import sys
-import threading
+from _thread import get_ident
 from asyncio import _get_running_loop as get_running_loop
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
-
-class _Before(threading.local):
-    """The hooks that were there before ours, in this thread."""
-
-    firstiter: Any = None
-    finalizer: Any = None
-
-
-_before = _Before()
+_before: dict[int, Any] = {}
+"""The hooks that were there before ours, by thread."""
 
 
 def watch_generators() -> None:
     """Put our hooks in front of this thread's."""
-    _before.firstiter, _before.finalizer = sys.get_asyncgen_hooks()
+    _before[get_ident()] = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(firstiter=first_iteration, finalizer=_met_by_collector)
 
 
@@ -34,14 +27,16 @@ def first_iteration(generator: AsyncGenerator[Any, Any]) -> None:
     keep = getattr(get_running_loop(), "keep_generator", None)
     if keep is not None:
         keep(generator)
-    elif _before.firstiter is not None:
-        _before.firstiter(generator)
+        return
+    before = _before.get(get_ident())
+    if before is not None and before.firstiter is not None:
+        before.firstiter(generator)
 
 
 def _met_by_collector(generator: AsyncGenerator[Any, Any]) -> None:
-    frame = generator.ag_frame  # type: ignore[attr-defined]  # typeshed knows only the protocol
-    if frame is not None and _before.finalizer is not None and not hasattr(get_running_loop(), "keep_generator"):
-        _before.finalizer(generator)
+    before = _before.get(get_ident())
+    if before is not None and before.finalizer is not None and not hasattr(get_running_loop(), "keep_generator"):
+        before.finalizer(generator)
 
 
 async def close_in_order(generators: list[Any]) -> None:

@@ -15,6 +15,7 @@ import asyncio
 import heapq
 import logging
 import sys
+from _thread import get_ident
 from asyncio import _get_running_loop as get_running_loop
 from asyncio import _set_running_loop as set_running_loop
 from collections import deque
@@ -25,8 +26,9 @@ from zlib import crc32
 
 from perdure.base import limits
 from perdure.errors import HiddenState, PerdureError, Suspend
-from perdure.kernel import guard, order
+from perdure.kernel import order
 from perdure.kernel.generators import first_iteration, watch_generators
+from perdure.kernel.guard.marks import mark, unmark
 from perdure.kernel.leaving import close_all
 from perdure.kernel.source import agent_line
 
@@ -75,9 +77,7 @@ class RunFuture(asyncio.Future[Any]):
 
     __slots__ = ("number",)
 
-    def __init__(self, loop: RunLoop) -> None:
-        self.number = loop.take_number()
-        super().__init__(loop=loop)
+    number: int  # set by whoever makes it: a constructor in Python would be felt in every step
 
     def __hash__(self) -> int:
         return self.number
@@ -122,11 +122,11 @@ class RunLoop(asyncio.AbstractEventLoop):
         if sys.get_asyncgen_hooks().firstiter is not first_iteration:
             watch_generators()
         set_running_loop(self)
-        guard.enter()
+        mark(me := get_ident())
         try:
             self._run_ready()
         finally:
-            guard.leave()
+            unmark(me)
             set_running_loop(previous)
         if len(self._tasks) > self._tasks_before_sweep:
             self._sweep_tasks()
@@ -234,7 +234,9 @@ class RunLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> RunFuture:
         if self.dead:
             self.suspend()
-        return RunFuture(self)
+        future = RunFuture(loop=self)
+        future.number = self.take_number()
+        return future
 
     def create_task(  # type: ignore[override]  # always our own task
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
@@ -293,11 +295,11 @@ class RunLoop(asyncio.AbstractEventLoop):
         self.dead = True
         previous = get_running_loop()
         set_running_loop(self)
-        guard.enter()
+        mark(me := get_ident())
         try:
             close_all(self._tasks, self._generators)
         finally:
-            guard.leave()
+            unmark(me)
             set_running_loop(previous)
         self._ready.clear()
         self._timers.clear()

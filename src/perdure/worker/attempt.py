@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any
+from typing import Any, Protocol
 
 from perdure.base import codec
 from perdure.kernel.ask import Ask
@@ -32,19 +31,28 @@ class StepStalled(StepTimeout):
     """The step's heartbeat stopped. Whether its effect happened is unknown."""
 
 
-class Attempt:
+class AttemptHost(Protocol):
+    """Who starts attempts and hears of their end."""
+
+    run_id: str
+    services: Services
+
+    def settle(self, attempt: Attempt, value: Any, error: BaseException | None) -> None: ...
+    def heard(self, attempt: Attempt, details: bytes | None) -> None: ...
+
+
+class Attempt(StepContext):
+    """It is also what the step sees of itself."""
+
     __slots__ = (
         "_beat_limit_s",
         "_begun",
         "_job",
-        "_on_beat",
+        "_host",
         "_services",
-        "_settle",
         "ask",
-        "context",
         "deadline",
         "hard_deadline",
-        "number",
         "over",
         "probing",
         "spec",
@@ -56,25 +64,27 @@ class Attempt:
         self,
         ask: Ask,
         spec: StepSpec,
-        context: StepContext,
-        services: Services,
-        settle: Callable[[Attempt, Any, BaseException | None], None],
-        on_beat: Callable[[Attempt, bytes | None], None],
+        key: str,
+        host: AttemptHost,
         *,
+        number: int,
+        last_details: bytes | None,
         probing: bool,
     ) -> None:
+        self.run_id = host.run_id
+        self.step = ask.name
+        self.key = key
+        self.attempt = number
+        self.last_details = last_details
+        self.beat = self._heard
         self.ask = ask
         self.spec = spec
-        self.number = context.attempt
-        self.context = context
         self.over = False
         self.probing = probing
         self.stopping = False
         self.task: asyncio.Task[None] | None = None
-        self._services = services
-        self._settle = settle
-        self._on_beat = on_beat
-        context.beat = self._heard
+        self._host = host
+        self._services = host.services
         self._begun = spec.where == "loop"
         self._job: StepFuture[Any] | None = None
         self._beat_limit_s = spec.rule.heartbeat_timeout_s
@@ -96,9 +106,9 @@ class Attempt:
         """A heartbeat, from whatever thread the step runs in."""
         if self.task is not None:
             with suppress(RuntimeError):  # the worker's loop has closed
-                self.task.get_loop().call_soon_threadsafe(self._on_beat, self, details)
+                self.task.get_loop().call_soon_threadsafe(self._host.heard, self, details)
 
-    def beat(self) -> None:
+    def is_alive(self) -> None:
         """A heartbeat came: the stall limit starts anew, the timeout does not."""
         if self._beat_limit_s is not None:
             self.deadline = min(self.hard_deadline, self._services.world.monotonic() + self._beat_limit_s)
@@ -123,6 +133,8 @@ class Attempt:
         self.stopping = True
         if self.task is not None and (self.spec.where != "thread" or (self._job is not None and not self._job.started)):
             self.task.cancel()
+            # A task that is cancelled before its first line runs no line at all.
+            self.task.add_done_callback(lambda _: self._end(None, asyncio.CancelledError()))
 
     def kill(self) -> None:
         """Settle nothing and stop whatever can be stopped."""
@@ -131,7 +143,7 @@ class Attempt:
             self.task.cancel()
 
     async def _run(self) -> None:
-        step_context.current.set(self.context)
+        step_context.current.set(self)
         value = error = None
         try:
             if self._begun and not self.probing:
@@ -148,7 +160,7 @@ class Attempt:
         spec = self.spec
         if spec.where == "process" and not self.probing:
             data = await self._services.processes.run(
-                spec.module, spec.qualname, self.ask.args, self.context.info(), on_start=self._note_begun
+                spec.module, spec.qualname, self.ask.args, self.info(), on_start=self._note_begun
             )
             return codec.decode(data)
         fn = spec.probe if self.probing else spec.fn
@@ -167,9 +179,9 @@ class Attempt:
     def _end(self, value: Any, error: BaseException | None) -> None:
         if not self.over:
             self._close()
-            self._settle(self, value, error)
+            self._host.settle(self, value, error)
 
     def _close(self) -> None:
         self.over = True
-        self.context.beat = None  # A late heartbeat is dropped; and no cycle is left for the collector.
+        self.beat = None  # A late heartbeat is dropped; and no cycle is left for the collector.
         self._services.deadlines.forget(self)

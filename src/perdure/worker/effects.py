@@ -29,7 +29,7 @@ from perdure.rules.effect import Doubt, Effect, Fail, Probe, Redo, Retry, StepRu
 from perdure.worker.attempt import Attempt
 from perdure.worker.outbox import Outbox
 from perdure.worker.services import Services
-from perdure.worker.step_context import Keys, StepContext
+from perdure.worker.step_context import Keys
 
 _DECIDED = faults.point("step.decided", "a step was asked for, nothing of that is written")
 _DURABLE = faults.point("step.durable", "its decision is durable, nothing has begun")
@@ -50,12 +50,12 @@ class Host(Protocol):
     outbox: Outbox
     dead: bool
     now: Callable[[], float]
+    deliver: Callable[[AnyRecord], None]
 
     @property
     def free(self) -> bool: ...
     @property
     def backlogged(self) -> bool: ...
-    def deliver(self, record: AnyRecord) -> None: ...
     def after(self) -> None: ...
     def broken(self, exc: Exception) -> None: ...
     def hurry(self) -> None: ...
@@ -66,9 +66,10 @@ class Host(Protocol):
 
 class Effects:
     def __init__(self, run: Host) -> None:
+        self.run_id = run.id
         self._run = run
         self._keys = Keys(run.id)
-        self._services = run.services
+        self.services = run.services
         self.waiting: deque[Ask] = deque()
         self.marked: deque[tuple[int, Ask]] = deque()
         self.running: dict[int, Attempt] = {}
@@ -125,12 +126,13 @@ class Effects:
         if not self.waiting and not self.marked:
             return
         run = self._run
-        leased = self._services.lease.valid()  # L2
-        while self.waiting and run.free:
-            ask = self.waiting[0]
+        leased = self.services.lease.valid()  # L2
+        waiting = self.waiting
+        while waiting and run.free:
+            ask = waiting[0]
             if ask.seq > run.outbox.committed_seq or not (leased or ask.is_read):
                 break
-            self.waiting.popleft()
+            waiting.popleft()
             if ask.position in run.activation.open:
                 if faults.armed:
                     faults.hit(_DURABLE, ask.name)
@@ -167,20 +169,20 @@ class Effects:
         assert spec is not None
         ask.attempt = number
         key = self._keys.read(position, run.epoch, number) if ask.is_read else self._keys.effect(position)  # J4
-        context = StepContext(run.id, ask.name, key, number, self.details.get(position))
-        attempt = Attempt(ask, spec, context, self._services, self._settle, self._beat, probing=probing)
+        details = self.details.get(position) if self.details else None
+        attempt = Attempt(ask, spec, key, self, number=number, last_details=details, probing=probing)
         self.running[position] = attempt
         attempt.start()
 
-    def _beat(self, attempt: Attempt, details: bytes | None) -> None:
+    def heard(self, attempt: Attempt, details: bytes | None) -> None:
         if not attempt.over and not self._run.dead:
-            attempt.beat()
+            attempt.is_alive()
             self.details[attempt.ask.position] = details
             self._run.pulse(attempt.ask.position, details)
 
     # Outcomes
 
-    def _settle(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
+    def settle(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
         run = self._run
         ask = attempt.ask
         if self.running.get(ask.position) is attempt:
@@ -189,10 +191,10 @@ class Effects:
             return
         if faults.armed:
             faults.hit(_SETTLED, ask.name)
-        if attempt.context.last_details is not self.details.get(ask.position):
+        if attempt.last_details is not self.details.get(ask.position):
             # Its last heartbeat may still be on its way here.
-            self.details[ask.position] = attempt.context.last_details
-            run.pulse(ask.position, attempt.context.last_details)
+            self.details[ask.position] = attempt.last_details
+            run.pulse(ask.position, attempt.last_details)
         try:
             if ask.position in run.activation.open:  # else: an abandoned read
                 if not ask.is_read:
@@ -200,7 +202,7 @@ class Effects:
                 if attempt.probing:
                     self._probed(attempt, value, error)
                 elif error is None:
-                    run.deliver(self._succeeded(ask, attempt.number, value))
+                    run.deliver(self._succeeded(ask, attempt.attempt, value))
                 else:
                     self._failed(attempt, error)
             run.after()
@@ -226,21 +228,21 @@ class Effects:
         kind = classify(error, ask.spec.raises)
         wait_s = backoff.retry_after_s(error, self._run.now())
         unknown = ask.unknown_count + (kind is Kind.UNKNOWN)
-        decision = after_failure(rule, attempt.number, kind, unknown, wait_s, self._services.world.random())
+        decision = after_failure(rule, attempt.attempt, kind, unknown, wait_s, self.services.world.random())
         data = error_data(error, step=ask.name, position=ask.position)
         match decision:
             case Retry() if ask.stop_wanted:
                 self._run.deliver(self._cancelled(ask) if kind is Kind.UNKNOWN else self._error(ask, data))
             case Retry(wait):
                 now = self._run.now()
-                self._run.deliver(Tried(now, ask.position, attempt.number, data, now + wait, kind is Kind.UNKNOWN))
+                self._run.deliver(Tried(now, ask.position, attempt.attempt, data, now + wait, kind is Kind.UNKNOWN))
                 ask.seq = self._run.activation.seq
                 self._back_off(ask)
             case Fail():
                 self._run.deliver(self._error(ask, data))
             case Probe():
                 ask.unknown_count = unknown
-                self._execute(ask, attempt.number, probing=True)
+                self._execute(ask, attempt.attempt, probing=True)
             case Doubt(policy):
                 self._doubt(ask, policy, f"{data.type}: {data.message}" if data.message else data.type)
             case never:  # pyright: ignore[reportUnnecessaryComparison]  # as above
@@ -259,12 +261,12 @@ class Effects:
                 self._doubt(ask, "in_doubt", f"the probe failed {failures} times: {error_data(error).message}")
             else:
                 self._execute_later(
-                    ask, attempt.number, _rule(ask).backoff.wait_s(failures, self._services.world.random())
+                    ask, attempt.attempt, _rule(ask).backoff.wait_s(failures, self.services.world.random())
                 )
         elif value is None or value is False:
             self._did_not_happen(ask)
         else:
-            self._run.deliver(self._succeeded(ask, attempt.number, value))
+            self._run.deliver(self._succeeded(ask, attempt.attempt, value))
 
     def _did_not_happen(self, ask: Ask) -> None:
         if ask.stop_wanted:
@@ -278,7 +280,7 @@ class Effects:
             self._run.deliver(self._error(ask, data))
             return
         wait_s = (
-            _rule(ask).backoff.wait_s(ask.unknown_count, self._services.world.random()) if ask.unknown_count else 0.0
+            _rule(ask).backoff.wait_s(ask.unknown_count, self.services.world.random()) if ask.unknown_count else 0.0
         )
         self._run.deliver(Tried(now, ask.position, ask.attempt, data, now + wait_s))
         ask.seq = self._run.activation.seq

@@ -14,7 +14,6 @@ import logging
 
 from perdure.base import codec, faults, limits
 from perdure.base.records import (
-    AnyRecord,
     Ended,
     ErrorData,
     Fired,
@@ -52,6 +51,7 @@ class Execution:
         self.num = row.num
         self.epoch = row.epoch
         self.activation = Activation(row.id, agent, row.input)
+        self.deliver = self.activation.deliver  # `after` must follow
         self.outbox = Outbox(row, self.activation, services.world)
         self.effects = Effects(self)
         self.dead = False
@@ -122,10 +122,6 @@ class Execution:
     def backlogged(self) -> bool:
         """So much is unwritten that even reads should wait for the store."""
         return len(self.activation.out) > limits.batch_records_max or self.services.writer.troubled is not None
-
-    def deliver(self, record: AnyRecord) -> None:
-        """Write a record down and let the agent go on with it; `after` must follow."""
-        self.activation.deliver(record)
 
     def hurry(self) -> None:
         """What is delivered next should be durable at once."""

@@ -26,8 +26,8 @@ class Steered(Protocol):
     outbox: Outbox
     stand: RunChange | None
     now: Callable[[], float]
+    deliver: Callable[[AnyRecord], None]
 
-    def deliver(self, record: AnyRecord) -> None: ...
 
 
 class Steering:

@@ -191,20 +191,20 @@ class Writer:
                 size += run.outbox.bytes
         if not writes:
             return
-        if faults.armed:
-            faults.hit(_BEFORE_COMMIT)
         try:
+            if faults.armed:
+                faults.hit(_BEFORE_COMMIT)
             async with self._lock:
                 appended = await self._store.append(self.worker, writes)
+            if faults.armed:
+                faults.hit(_AFTER_COMMIT)
+            if appended.control_mark > self.mark_seen:
+                await self._controls.mark(appended.control_mark)
         except (StoreUnavailable, LeaseLost):
-            for run in runs:
+            for run in runs:  # what was committed after all is recognised when it comes again
                 run.write_back()
                 self._dirty[run] = None
             raise
-        if faults.armed:
-            faults.hit(_AFTER_COMMIT)
-        if appended.control_mark > self.mark_seen:
-            await self._controls.mark(appended.control_mark)
         for run, verdict in zip(runs, appended.verdicts, strict=True):
             match verdict:
                 case Verdict.DONE:

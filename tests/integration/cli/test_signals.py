@@ -30,7 +30,7 @@ def test_term_finishes_the_step_and_leaves_with_0(cli):
     worker.terminate()
     ended = cli.end(worker)
     assert ended.code == 0
-    assert time.monotonic() - asked < 6
+    assert time.monotonic() - asked < 15  # 5.1 s on an idle machine; the grace time would be 30
     entries = {entry["name"]: entry for entry in cli("history", "n", "--json").lines() if entry["kind"] == "step"}
     assert (entries["slow"]["state"], entries["slow"]["result"]) == ("executed", "slept")
     assert cli.show("n")["status"] == "queued"

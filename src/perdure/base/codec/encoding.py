@@ -31,7 +31,7 @@ _CHUNK: Final = 128
 def encode(value: object) -> bytes:
     """The bytes of a value. Raises NotStorable with the path of the bad part, PayloadTooLarge over the limit."""
     try:
-        data = wire.pack(value if is_plain(value) else _Transform(ATOMS).run(value))
+        data = wire.pack(value if type(value) in ATOMS or is_plain(value) else _Transform(ATOMS).run(value))
     except (UnicodeEncodeError, OverflowError):
         data = wire.pack(_Transform(_SAFE_ATOMS).run(value))
     except MemoryError:

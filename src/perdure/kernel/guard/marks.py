@@ -19,8 +19,9 @@ from contextlib import contextmanager
 marked: list[int] = []
 """One entry for each `enter` that was not left. Only this module changes it; the hooks read it."""
 
-_add = marked.append
-_remove = marked.remove
+mark = marked.append
+unmark = marked.remove
+"""`enter` and `leave` for the hot path: the caller passes its own thread's number."""
 
 # After a fork only the forking thread lives, and a new one may get the number of one that died.
 os.register_at_fork(after_in_child=marked.clear)
@@ -28,12 +29,12 @@ os.register_at_fork(after_in_child=marked.clear)
 
 def enter() -> None:
     """Agent code runs in this thread from here on."""
-    _add(get_ident())
+    mark(get_ident())
 
 
 def leave() -> None:
     """Undo one `enter` of this thread."""
-    _remove(get_ident())
+    unmark(get_ident())
 
 
 @contextmanager
@@ -42,7 +43,7 @@ def paused() -> Generator[None]:
     me = get_ident()
     depth = marked.count(me)
     for _ in range(depth):
-        _remove(me)
+        unmark(me)
     try:
         yield
     finally:

@@ -22,7 +22,7 @@ from perdure.store.sqlite.errors import Locked, is_busy, translate
 from perdure.store.sqlite.migrations import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, TABLES
 from perdure.store.sqlite.paths import check_path, read_only, sync_folder
 
-CACHE_BYTES: Final = 32 * 1024 * 1024
+CACHE_BYTES: Final = 8 * 1024 * 1024
 WAL_KEPT_BYTES: Final = 16 * 1024 * 1024
 QUICK_CHECK_BYTES_MAX: Final = 4 * 1024 * 1024
 

@@ -28,7 +28,7 @@ UPDATE runs SET status = 'paused', reason = NULL, waiting_on = NULL, ready_at = 
 # A worker has something to do. A person looked at it, so deaths are counted afresh.
 _READY: Final = """
 UPDATE runs SET status = 'queued', reason = NULL, waiting_on = NULL, ready_at = ?2, updated_at = ?2,
-  crashes = iif(reason = 'crash_loop', 0, crashes) WHERE num = ?1"""
+  result = NULL, error = NULL, end_sum = NULL, crashes = iif(reason = 'crash_loop', 0, crashes) WHERE num = ?1"""
 _AGAIN: Final = """
 UPDATE runs SET status = 'queued', reason = NULL, waiting_on = NULL, ready_at = ?2, updated_at = ?2,
   crashes = 0, result = NULL, error = NULL, end_sum = NULL WHERE num = ?1"""
