@@ -6,7 +6,6 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from tests.crash import zombies
 from tests.crash.random_kills import campaign
 
@@ -32,6 +31,8 @@ def test_forty_zombies(new_case):
     chosen = list(itertools.islice(itertools.cycle(zombies.ZOMBIES), ZOMBIES))
     styles = itertools.cycle(("async", "plain"))
     with ThreadPoolExecutor(8) as pool:
-        played = [pool.submit(zombies.play, new_case, zombie, style) for zombie, style in zip(chosen, styles, strict=False)]
+        played = [
+            pool.submit(zombies.play, new_case, zombie, style) for zombie, style in zip(chosen, styles, strict=False)
+        ]
     for one in played:
         one.result()

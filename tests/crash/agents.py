@@ -63,6 +63,7 @@ for style, act in STYLES.items():
     ACTS["probe", style] = step(effect="once", probe=aprobe if style == "async" else probe, **options)(act)
     ACTS["done", style] = step(effect="once", on_doubt="assume_done", **options)(act)
     ACTS["failed", style] = step(effect="once", on_doubt="assume_failed", **options)(act)
+    ACTS["patient", style] = step(effect="once", **options, retries=5)(act)
     for rule in ("read", "idempotent", "once", "probe"):
         hasty = options | {"timeout": TIMEOUT_S}
         probing = {"probe": probe} if rule == "probe" else {}
@@ -96,6 +97,27 @@ async def careful(target: str, rule: str, style: str):
         done = await ACTS[rule, style](target, choice)
     except StepError as failed:
         done = failed.type
+    await close(target, choice)
+    return [choice, done]
+
+
+@step(
+    effect="once", probe=lambda target, choice: doubtful_probe(target), backoff=QUICK_S, timeout=TIMEOUT_S, name="act"
+)
+async def doubted(target: str, choice: int):
+    return await Target(target).acall("act", choice, key=run.key)
+
+
+def doubtful_probe(target: str):
+    """It answers the third time it is asked; before that the target refuses to say."""
+    Target(target).call("asked", key=run.key)
+    return Target(target).happened("act", run.key)
+
+
+@agent
+async def doubting(target: str):
+    choice = await choose(target)
+    done = await doubted(target, choice)
     await close(target, choice)
     return [choice, done]
 
@@ -147,7 +169,12 @@ async def sent(target: str, number: int) -> str:
     return "sent"
 
 
-@step(effect="once", probe=lambda target, number: Target(target).happened("probed", run.key), retries=1000, backoff=QUICK_S)
+@step(
+    effect="once",
+    probe=lambda target, number: Target(target).happened("probed", run.key),
+    retries=1000,
+    backoff=QUICK_S,
+)
 async def probed(target: str, number: int):
     return await Target(target).acall("probed", number, key=run.key)
 

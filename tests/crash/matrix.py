@@ -53,7 +53,10 @@ def check(case: Case, row: Row) -> None:
     step = look.step("act")
     if row.ending == "completed":
         assert step.state == "executed"
-        assert look.result == [row.decisions, {"number": row.applied if step.effect == "read" else 1, "value": row.decisions}]
+        assert look.result == [
+            row.decisions,
+            {"number": row.applied if step.effect == "read" else 1, "value": row.decisions},
+        ]
     else:
         assert look.status == "parked"
         assert (step.state, step.error) == ("started", None)

@@ -46,7 +46,9 @@ def test_c1_while_the_store_cannot_be_written(case, rule, style):
 @rules
 def test_c2_decided_but_not_started(case, rule, style):
     """C2: the recorded action with its recorded arguments, once; nothing is decided again, not even for `once`."""
-    if rule == "read":  # a read starts before its record is durable, so it comes to this point only when it is taken up again
+    if (
+        rule == "read"
+    ):  # a read starts before its record is durable, so it comes to this point only when it is taken up again
         die_in_flight(case, rule, style)
     killed(case.begin("one", rule, style, faults="step.durable:at=act:kill"))
     assert case.look().step("act").state == "decided"
@@ -179,3 +181,22 @@ def test_a_definite_refusal_is_a_recorded_failed_attempt(case, rule, style, stat
     assert case.look().step("act").error["type"] == "Refused"
     assert case.counts() == (1, 0)
     assert case.counts("close") == (1, 1)
+
+
+def test_a_probe_that_fails_is_asked_again(case):
+    """A probe that cannot answer is asked again after a wait, without the effect; then its answer counts."""
+    case.book.without_dedupe("act")
+    case.book.plan("act", after="drop")
+    case.book.plan("asked", status=503, times=2)
+    assert case.begin("doubting").wait() == 0
+    check(case, TABLE["C4"]["probe"])
+    assert case.book.count("asked").calls == 3
+
+
+def test_a_probe_that_never_answers_ends_in_doubt(case):
+    """After so many failures of the probe a person is asked; the effect was not called again."""
+    case.book.without_dedupe("act")
+    case.book.plan("act", after="drop")
+    case.book.plan("asked", status=503, times=1000)
+    assert case.begin("doubting").wait() == 0
+    check(case, TABLE["C4"]["once"])

@@ -12,7 +12,10 @@ DAY_S = 86_400.0
 deaths_max = limits.crashes_without_progress_max
 
 
-@pytest.mark.parametrize("point", ["step.durable:at=act", "open.after_prepare", "claim.before_commit", "claim.after_commit", "bury.after_commit"])
+@pytest.mark.parametrize(
+    "point",
+    ["step.durable:at=act", "open.after_prepare", "claim.before_commit", "claim.after_commit", "bury.after_commit"],
+)
 def test_y1_recovery_is_idempotent(case, point):
     """Killed at the same place of every recovery: nothing is called, nothing is added to the journal, and then it goes on."""
     killed(case.begin("one", "idempotent", "async", faults="step.durable:at=act:kill"))
@@ -89,7 +92,10 @@ def test_y3_a_long_sleep_across_restarts_fires_once(case):
         assert [entry.kind for entry in case.look().history].count("timer") == 1
 
 
-@pytest.mark.parametrize("point", ["claim.after_commit", "step.decided:at=act", "writer.before_commit", "step.durable:at=act", "step.settled:at=act"])
+@pytest.mark.parametrize(
+    "point",
+    ["claim.after_commit", "step.decided:at=act", "writer.before_commit", "step.durable:at=act", "step.settled:at=act"],
+)
 def test_y3_killed_as_it_wakes_up(case, point):
     """The wake-up is durable: killed at any place of it, it wakes up again, and the effect is applied once."""
     killed_asleep(case, DAY_S)
@@ -132,9 +138,12 @@ def test_y4_a_cancel_outlives_the_process(case, rule):
         assert case.counts("close") == (0, 0)
 
 
-def test_y4_control_comes_before_an_effect_that_is_about_to_start(case):
-    """Frozen with its decision not yet written; pause is acknowledged meanwhile; thawed, it starts no effect."""
-    process = case.begin("one", "once", "async", faults="step.durable:at=act:nth=1:stop", forever=True)
+@pytest.mark.parametrize("point", ["step.durable:at=act", "append.before_begin", "append.after_commit"])
+@pytest.mark.parametrize("rule", ["idempotent", "probe", "once"])
+def test_y4_control_comes_before_an_effect_that_is_about_to_start(case, rule, point):
+    """Frozen on its way to an effect, from the decision to the commit of its start; pause is acknowledged meanwhile; thawed, it starts
+    no effect, nothing is in doubt, and resumed, it is done once."""
+    process = case.begin("steps", 1, rule, faults=f"{point}:nth=1:stop", forever=True)
     case.until(lambda _: process.frozen)
     case.kit.ask(case.store, "r", Handle.pause)
     process.thaw()
@@ -143,7 +152,8 @@ def test_y4_control_comes_before_an_effect_that_is_about_to_start(case):
     case.kit.ask(case.store, "r", Handle.resume)
     case.until(lambda look: look.status == "completed")
     process.kill()
-    check(case, TABLE["C2"]["once"])
+    assert case.counts() == (1, 1)
+    assert case.book.count("act").probes == 0
 
 
 def journal(case):
@@ -167,3 +177,19 @@ def killed_asleep(case, seconds) -> None:
     process = case.begin("sleeper", seconds, forever=True)
     case.until(lambda look: look.status == "waiting")
     process.kill()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_wait_before_the_next_attempt_outlives_the_process(case, status):
+    """The target asks for an hour: the failed attempt and its wait are durable; killed meanwhile, it is tried again in time, and not before."""
+    case.book.plan("act", status=status, retry_after=3600.0)
+    process = case.begin("one", "patient", "async", forever=True)
+    case.until(lambda look: look.view.waiting_on == "step")
+    process.kill()
+    case.go_on(clock_ahead_s=1800.0)
+    assert case.look().status == "waiting"
+    assert case.counts() == (1, 0)
+    case.go_on(clock_ahead_s=4000.0)
+    assert case.look().status == "completed"
+    assert case.counts() == (2, 1)
+    assert [attempt["error"]["type"] for attempt in case.look().step("act").attempts] == ["Refused"]

@@ -41,7 +41,9 @@ def tear(wal: bytes, draw: random.Random) -> bytes:
             # SQLite's checksum covers a frame's header up to its salts, and its page.
             frame = (end - begin) // (struct.unpack(">I", wal[8:12])[0] + FRAME_HEADER)
             size = (end - begin) // frame
-            spoilt[begin + draw.randrange(frame) * size + draw.choice((0, 4, 12, FRAME_HEADER, size - 1))] ^= 1 << draw.randrange(8)
+            spoilt[begin + draw.randrange(frame) * size + draw.choice((0, 4, 12, FRAME_HEADER, size - 1))] ^= (
+                1 << draw.randrange(8)
+            )
             return bytes(spoilt)
         case _:
             return wal[:begin] + bytes(len(wal) - begin)

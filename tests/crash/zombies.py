@@ -92,7 +92,9 @@ def holds_the_write_lock(worker: Process, store: Path) -> bool:
     index = store.with_name(store.name + "-shm").stat().st_ino
     locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     return any(
-        (lock[3], lock[4]) == ("WRITE", str(worker.pid)) and lock[5].endswith(f":{index}") and int(lock[6]) <= 120 <= int(lock[7])
+        (lock[3], lock[4]) == ("WRITE", str(worker.pid))
+        and lock[5].endswith(f":{index}")
+        and int(lock[6]) <= 120 <= int(lock[7])
         for lock in locks
         if "->" not in lock
     )

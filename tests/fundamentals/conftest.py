@@ -23,7 +23,8 @@ def runs_leave_memory_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def durably(tmp_path: Path) -> Callable[[Main], Any]:
-    """Runs `main(app)` in a fresh event loop on the test's store; called again, it is as if the program was started again."""
+    """Runs `main(app)` in a fresh event loop on the test's store; called again, it is as if the program was
+    started again."""
 
     def durably(main: Main, **options: Any) -> Any:
         async def opened() -> Any:

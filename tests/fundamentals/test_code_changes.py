@@ -1,4 +1,5 @@
-"""Code that changes under a run: what no longer fits its journal parks it, with the place and a short diff; the right code lets it go on."""
+"""Code that changes under a run: what no longer fits its journal parks it, with the place and a short diff; the
+right code lets it go on."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fundamentals.conftest import kinds, until
 
 from perdure import RunParked
-from tests.fundamentals.conftest import kinds, until
 
 HEAD = """
 import asyncio
@@ -156,14 +157,22 @@ CHANGES = {
     await asyncio.wait_for(asyncio.sleep(0.4), 60)
     return await send("draft")
 """,
-        {"recorded": None, "asked": None, "line": "await asyncio.wait_for(asyncio.sleep(0.4), 60)", "last_common": "write"},
+        {
+            "recorded": None,
+            "asked": None,
+            "line": "await asyncio.wait_for(asyncio.sleep(0.4), 60)",
+            "last_common": "write",
+        },
     ),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_code_that_does_not_fit_parks_the_run_and_the_right_code_goes_on(durably: Any, version: Any, change: str) -> None:
-    """Position, name and arguments are compared. Nothing is executed; what was recorded, what the code asks, its line and the last common step are told."""
+def test_code_that_does_not_fit_parks_the_run_and_the_right_code_goes_on(
+    durably: Any, version: Any, change: str
+) -> None:
+    """Position, name and arguments are compared. Nothing is executed; what was recorded, what the code asks, its
+    line and the last common step are told."""
     body, expected = CHANGES[change]
     began(durably, version(FIRST))
     wrong = version(body)
@@ -173,7 +182,9 @@ def test_code_that_does_not_fit_parks_the_run_and_the_right_code_goes_on(durably
         view = await until(handle, "parked", reason="diverged")
         data = view.error["data"]
         assert [data["recorded"]["name"], data["asked"]["name"]] == [expected["recorded"], expected["asked"]]
-        assert data["last_common"] == (expected["last_common"] and {"position": data["last_common"]["position"], "name": expected["last_common"]})
+        assert data["last_common"] == (
+            expected["last_common"] and {"position": data["last_common"]["position"], "name": expected["last_common"]}
+        )
         assert data["file"] == wrong.path
         if expected["line"]:
             assert wrong.lines[data["line"] - 1].strip() == expected["line"]
@@ -252,7 +263,8 @@ PATCH_DROPPED = """
 
 
 def test_patched_keeps_old_runs_on_the_old_way_and_sends_new_ones_the_new(durably: Any, version: Any) -> None:
-    """`if run.patched(name)`: False where the journal has gone past without it, True, and recorded, in runs that come there first."""
+    """`if run.patched(name)`: False where the journal has gone past without it, True, and recorded, in runs that
+    come there first."""
     began(durably, version(FIRST))
     both = version(PATCHED)
 
@@ -300,7 +312,8 @@ HASHES = """
 
 
 def test_the_order_of_a_set_is_caught_when_it_differs(durably: Any, version: Any) -> None:
-    """Sets of text iterate in another order in another process. The arguments' digests differ, so the run parks instead of mixing results up."""
+    """Sets of text iterate in another order in another process. The arguments' digests differ, so the run parks
+    instead of mixing results up."""
     began(durably, version(HASHES.replace("{", "[").replace("}", "]")))
     other = version(HASHES.replace("{", "reversed([").replace("}", "])"))
 

@@ -117,7 +117,8 @@ async def many_leftovers() -> str:
 
 
 def test_tasks_left_running_are_settled_when_the_agent_returns(durably: Any) -> None:
-    """1.6.14: as at the end of `asyncio.run`, they are cancelled; their cleanup steps are executed before the run has ended."""
+    """1.6.14: as at the end of `asyncio.run`, they are cancelled; their cleanup steps are executed before the run
+    has ended."""
 
     async def main(app: Any) -> None:
         handle = await app.start(many_leftovers)

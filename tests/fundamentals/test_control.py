@@ -94,7 +94,8 @@ async def control_notes() -> list[Any]:
 
 
 def test_a_paused_run_starts_nothing_and_resume_may_bring_a_note(durably: Any) -> None:
-    """The step that runs is finished and recorded; nothing starts until `resume`, whose note the agent reads as `run.note`."""
+    """The step that runs is finished and recorded; nothing starts until `resume`, whose note the agent reads as
+    `run.note`."""
 
     async def main(app: Any) -> None:
         handle = await app.start(control_notes)
@@ -152,7 +153,8 @@ async def control_cleanup(slow: bool) -> str:
 
 @pytest.mark.parametrize("slow", [True, False])
 def test_cancelling_runs_the_cleanup_steps(durably: Any, slow: bool) -> None:
-    """Cancellation enters the agent as `CancelledError` where it waits; `finally` may await steps, then the run is cancelled.
+    """Cancellation enters the agent as `CancelledError` where it waits; `finally` may await steps, then the run is
+    cancelled.
 
     A step in a thread cannot be stopped: its outcome is recorded first, whatever it is.
     """

@@ -1,4 +1,5 @@
-"""Failures that outlive the program: attempts are records, and an ended run can go on from the step that failed (design 1.6.13)."""
+"""Failures that outlive the program: attempts are records, and an ended run can go on from the step that failed
+(design 1.6.13)."""
 
 from __future__ import annotations
 
@@ -47,14 +48,17 @@ async def retry_waits() -> int:
 
 
 def test_the_wait_for_the_next_attempt_is_durable(durably: Any) -> None:
-    """1.6.13: the failed attempt and the time of the next one are a record before the wait begins. Another process makes attempt 2."""
+    """1.6.13: the failed attempt and the time of the next one are a record before the wait begins. Another process
+    makes attempt 2."""
 
     async def first(app: Any) -> None:
         handle = await app.start(retry_waits, id="r")
         view = await until(handle, "waiting", waiting_on="step")
         assert view.ready_at is not None
         attempts = (await handle.history())[1].attempts
-        assert [(attempt["attempt"], attempt["error"]["type"]) for attempt in attempts] == [(1, "ConnectionRefusedError")]
+        assert [(attempt["attempt"], attempt["error"]["type"]) for attempt in attempts] == [
+            (1, "ConnectionRefusedError")
+        ]
 
     async def second(app: Any) -> None:
         assert await app.get("r").result() == 2
@@ -70,7 +74,8 @@ async def retry_chain() -> list[str]:
 
 
 def test_retry_goes_on_from_the_failed_step(durably: Any) -> None:
-    """What was done stays done; the failed step is tried again under its key; the failure stays visible in the history."""
+    """What was done stays done; the failed step is tried again under its key; the failure stays visible in the
+    history."""
 
     async def main(app: Any) -> None:
         broken.add("second")
@@ -97,7 +102,8 @@ async def retry_with_cleanup(kind: str) -> str:
 
 @pytest.mark.parametrize("kind", ["undeclared", "declared"])
 def test_retry_replaces_what_followed_the_failure_and_lists_its_effects(durably: Any, kind: str) -> None:
-    """The cleanup that followed the failure has happened: it is listed as kept, marked superseded, and its key is used by nothing else."""
+    """The cleanup that followed the failure has happened: it is listed as kept, marked superseded, and its key is
+    used by nothing else."""
 
     async def main(app: Any) -> None:
         broken.add(kind)
@@ -120,8 +126,11 @@ def test_retry_replaces_what_followed_the_failure_and_lists_its_effects(durably:
     durably(main)
 
 
-def test_were_numbers_given_out_again_two_effects_would_share_a_key(durably: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1.6.13, J4: a retry that did not number above what it replaces would lend an executed effect's key to a new one."""
+def test_were_numbers_given_out_again_two_effects_would_share_a_key(
+    durably: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.6.13, J4: a retry that did not number above what it replaces would lend an executed effect's key to a new
+    one."""
     import msgspec
 
     real = superseded.plan_retry
@@ -155,7 +164,8 @@ async def retry_group() -> list[str]:
 
 
 def test_retry_finds_the_failed_step_in_a_group(durably: Any) -> None:
-    """The failure came as an `ExceptionGroup`, after the other tasks were settled: the step that failed is tried again all the same."""
+    """The failure came as an `ExceptionGroup`, after the other tasks were settled: the step that failed is tried
+    again all the same."""
 
     async def main(app: Any) -> None:
         broken.add("middle")

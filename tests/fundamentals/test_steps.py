@@ -252,7 +252,8 @@ async def steps_answers() -> list[Any]:
 
 
 def test_answers_and_permanent_failures_are_not_retried(durably: Any) -> None:
-    """`Outcome`, `Permanent`, a class named in `raises=` and mistakes in the program are recorded at once, whatever `retries=` says."""
+    """`Outcome`, `Permanent`, a class named in `raises=` and mistakes in the program are recorded at once,
+    whatever `retries=` says."""
 
     async def main(app: Any) -> Any:
         return await (await app.start(steps_answers)).result()
@@ -296,7 +297,11 @@ def test_a_result_that_cannot_be_stored_is_that_steps_error(
     monkeypatch.setattr(limits, "payload_bytes_max", 50_000)
 
     async def main(app: Any) -> None:
-        handles = [await app.start(steps_neighbour), await app.start(steps_unstorable, big), await app.start(steps_neighbour)]
+        handles = [
+            await app.start(steps_neighbour),
+            await app.start(steps_unstorable, big),
+            await app.start(steps_neighbour),
+        ]
         assert [await handle.result() for handle in handles] == ["not disturbed", kind, "not disturbed"]
         assert did.count(big) == 1
 
@@ -433,8 +438,11 @@ async def steps_doubt() -> str:
         ({"fail": "the customer says no"}, "ResolvedAsFailed: the customer says no", 1),
     ],
 )
-def test_a_step_in_doubt_parks_its_run_until_a_person_decides(durably: Any, answer: Any, result: str, sent: int) -> None:
-    """A `once` step whose outcome is unknown is never repeated blindly: done with this value, do it again, or failed."""
+def test_a_step_in_doubt_parks_its_run_until_a_person_decides(
+    durably: Any, answer: Any, result: str, sent: int
+) -> None:
+    """A `once` step whose outcome is unknown is never repeated blindly: done with this value, do it again, or
+    failed."""
 
     async def main(app: Any) -> None:
         handle = await app.start(steps_doubt)
@@ -474,7 +482,8 @@ async def steps_probe(body: str) -> str:
 
 @pytest.mark.parametrize(("body", "result", "sent"), [("arrives", "found: sent", 1), ("is lost", "sent now", 2)])
 def test_a_probe_asks_the_world_instead_of_a_person(durably: Any, body: str, result: str, sent: int) -> None:
-    """Found: its answer is the step's result. Not found: the step is done again. A probe that fails is asked again, without an end of the run."""
+    """Found: its answer is the step's result. Not found: the step is done again. A probe that fails is asked
+    again, without an end of the run."""
     asked.clear()
 
     async def main(app: Any) -> Any:

@@ -69,7 +69,8 @@ async def time_sleeps(seconds: float) -> list[Any]:
 
 
 def test_a_sleep_is_an_entry_in_the_journal(durably: Any) -> None:
-    """`asyncio.sleep` in an agent is durable: the timer's end is recorded like a result, and `run.now()` moves with it."""
+    """`asyncio.sleep` in an agent is durable: the timer's end is recorded like a result, and `run.now()` moves
+    with it."""
 
     async def main(app: Any) -> None:
         handle = await app.start(time_sleeps, 0.01)
@@ -80,7 +81,8 @@ def test_a_sleep_is_an_entry_in_the_journal(durably: Any) -> None:
 
 
 def test_a_sleep_survives_the_program(durably: Any) -> None:
-    """A run that sleeps is a row with the time it wakes at. The program may end; started again, it goes on where the run was."""
+    """A run that sleeps is a row with the time it wakes at. The program may end; started again, it goes on where
+    the run was."""
 
     async def first(app: Any) -> None:
         handle = await app.start(time_sleeps, 0.8, id="s")
@@ -114,17 +116,21 @@ async def time_out(what: str) -> str:
 
 @pytest.mark.parametrize("what", ["sleep", "read", "effect"])
 def test_timeouts_are_durable(durably: Any, what: str) -> None:
-    """`wait_for` and `timeout` cancel what takes too long: a read is let go at once, an effect is asked to stop and recorded as cancelled."""
+    """`wait_for` and `timeout` cancel what takes too long: a read is let go at once, an effect is asked to stop
+    and recorded as cancelled."""
 
     async def main(app: Any) -> None:
         handle = await app.start(time_out, what)
         assert await handle.result() == "timeout"
         history = [(entry.name, entry.state, entry.detail) for entry in await handle.history() if entry.kind == "step"]
-        assert history == {
-            "sleep": [],
-            "read": [("read_for_ever", "decided", None)],
-            "effect": [("send_for_ever", "executed", "cancelled")],
-        }[what]
+        assert (
+            history
+            == {
+                "sleep": [],
+                "read": [("read_for_ever", "decided", None)],
+                "effect": [("send_for_ever", "executed", "cancelled")],
+            }[what]
+        )
         assert did == {"sleep": [], "read": ["the read was let go"], "effect": ["effect"]}[what]
 
     durably(main)
@@ -139,7 +145,8 @@ async def time_send() -> str:
 
 
 def test_a_timeout_does_not_make_an_effect_happen_twice(durably: Any) -> None:
-    """1.6.9: a thread cannot be stopped. `wait_for` waits for its outcome, and the agent gets the result instead of sending again."""
+    """1.6.9: a thread cannot be stopped. `wait_for` waits for its outcome, and the agent gets the result instead
+    of sending again."""
 
     async def main(app: Any) -> None:
         handle = await app.start(time_send)
@@ -182,7 +189,7 @@ async def time_race() -> list[str]:
         timer = asyncio.create_task(asyncio.sleep(0.003, "timer"))
         result = asyncio.create_task(note(f"result {n}"))
         done, pending = await asyncio.wait({timer, result}, return_when=asyncio.FIRST_COMPLETED)
-        won.append(sorted(task.result() for task in done)[0])
+        won.append(min(task.result() for task in done))
         await asyncio.gather(*pending)
         await asyncio.sleep(limits.idle_stay_s + 0.05 if n == 2 else 0)
     return won
@@ -210,7 +217,8 @@ async def time_sources() -> list[Any]:
 
 
 def test_clock_randomness_and_ids_are_the_runs_own(durably: Any) -> None:
-    """`run.now()`, `run.random` and `run.uuid()` give the same when the run is taken up again; what a step got from them still fits."""
+    """`run.now()`, `run.random` and `run.uuid()` give the same when the run is taken up again; what a step got
+    from them still fits."""
 
     async def main(app: Any) -> None:
         handle = await app.start(time_sources)

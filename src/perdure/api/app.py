@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from perdure.api import registry
 from perdure.api.agent import Agent
@@ -15,7 +15,7 @@ from perdure.base import limits
 from perdure.base.status import ControlKind
 from perdure.base.world import RealWorld, World
 from perdure.errors import Conflict, NotFound, UsageError
-from perdure.events.bus import Event, Events, RunEnded, RunReleased, StoreChanged
+from perdure.events.bus import Event, Events, RunEnded, RunReleased, StoreChanged, WorkerFailed
 from perdure.kernel import guard
 from perdure.kernel.spec import AgentSpec, input_of
 from perdure.store.contract import NewRun, RunRow, Store, Where
@@ -51,7 +51,7 @@ class Perdure:
         self._waiters: dict[str, list[asyncio.Event]] = {}
         self._stop_listening: Callable[[], None] | None = None
 
-    async def __aenter__(self) -> Perdure:
+    async def __aenter__(self) -> Self:
         if self._store is None:
             self._store = open_store(self.url, self.world)
         await self._store.open(worker=self._wants_worker)
@@ -118,7 +118,7 @@ class Perdure:
             id=_checked_id(id) if id is not None else self.world.name(),
             agent=spec.name,
             module=spec.module,
-            input=input_of(args, kwargs),
+            input=input_of(*registry.bound(spec, args, kwargs)),
             queue=queue,
             priority=priority,
             ready_at=self.world.now() + delay if delay > 0 else None,
@@ -162,11 +162,11 @@ class Perdure:
         async with self._lock:
             return await self._open_store().run(id)
 
-    async def store_runs(self, where: Where, *, limit: int, before: int | None) -> list[RunRow]:
+    async def store_runs(self, where: Where, *, limit: int, before: int | None) -> Sequence[RunRow]:
         async with self._lock:
             return await self._open_store().runs(where, limit=limit, before=before)
 
-    async def store_journal(self, num: int, *, after: int = 0) -> list[bytes]:
+    async def store_journal(self, num: int, *, after: int = 0) -> Sequence[bytes]:
         async with self._lock:
             return await self._open_store().journal(num, after=after)
 
@@ -214,9 +214,9 @@ class Perdure:
     def _notice(self, event: Event) -> None:
         if isinstance(event, RunEnded | RunReleased):
             self._wake(event.id)
-        elif isinstance(event, StoreChanged):
-            for id in self._waiters:
-                self._wake(id)
+        elif isinstance(event, StoreChanged | WorkerFailed):
+            for waited_for in self._waiters:
+                self._wake(waited_for)
 
     def _wake(self, id: str) -> None:
         for bell in self._waiters.get(id, ()):
@@ -256,13 +256,13 @@ def _spec(agent: Agent[..., Any] | AgentSpec) -> AgentSpec:
     return spec
 
 
-def _checked_id(id: str) -> str:
+def _checked_id(id: object) -> str:
     if not isinstance(id, str) or not id or len(id) > limits.run_id_chars_max or not id.isprintable():
         raise UsageError(f"a run's id is printable text of 1 to {limits.run_id_chars_max} characters, not {id!r}")
     return id
 
 
-def _checked_tags(tags: dict[str, str]) -> dict[str, str]:
+def _checked_tags(tags: dict[Any, Any]) -> dict[str, str]:
     if len(tags) > limits.tags_max or not all(isinstance(k, str) and isinstance(v, str) for k, v in tags.items()):
         raise UsageError(f"tags are at most {limits.tags_max} pairs of text, not {tags!r}")
     return dict(tags)

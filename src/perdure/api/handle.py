@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, Protocol
 
 from perdure.api.views import EntryView, Status, history_view, run_view
@@ -26,7 +26,7 @@ class Desk(Protocol):
     world: World
 
     async def store_run(self, id: str) -> RunRow | None: ...
-    async def store_journal(self, num: int) -> list[bytes]: ...
+    async def store_journal(self, num: int) -> Sequence[bytes]: ...
     async def store_control(self, id: str, kind: ControlKind, body: bytes, by: str) -> RunRow: ...
     async def wait_for_end(self, id: str) -> RunRow: ...
 
@@ -172,7 +172,7 @@ def parked_message(row: RunRow) -> str:
         case "in_doubt":
             todo = f"Look at the target, then `perdure resolve {row.id} STEP --done JSON | --retry | --fail`"
         case "diverged":
-            todo = f"Put matching code back; it goes on by itself, or by `perdure resume {row.id}`"
+            return f"run {row.id} is parked (diverged): {why}"  # which says what to do
         case "no_code":
             todo = f"Start a worker that has agent {row.agent!r} (module {row.module})"
         case _:

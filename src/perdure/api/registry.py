@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import sys
@@ -28,6 +29,20 @@ def add(spec: AgentSpec) -> None:
     agents[spec.name] = spec
 
 
+def bound(spec: AgentSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments as the agent's signature takes them: however they are written, equal calls are stored equally."""
+    try:
+        call = _signature(spec.fn).bind(*args, **kwargs)
+    except TypeError as exc:
+        raise UsageError(f"agent {spec.name}{_signature(spec.fn)} cannot be called like that: {exc}") from None
+    return call.args, call.kwargs
+
+
+@functools.lru_cache(maxsize=1024)
+def _signature(fn: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(fn)
+
+
 def module_of(fn: Callable[..., Any]) -> str:
     """The module's importable name, also where it runs as a script: a worker elsewhere knows it by that."""
     name = getattr(fn, "__module__", None) or "?"
@@ -36,7 +51,7 @@ def module_of(fn: Callable[..., Any]) -> str:
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
-        return spec.name.removesuffix(".__main__")
+        return str(spec.name).removesuffix(".__main__")
     file = getattr(main, "__file__", None)
     return Path(file).stem if file else "__main__"
 

@@ -15,7 +15,9 @@ from perdure.kernel.activation import Activation
 from perdure.kernel.loop import RunLoop
 from perdure.worker.step_context import StepContext, current
 
-_NOT_YET = frozenset("receive ask approve map start call publish compensate llm transaction".split())
+_NOT_YET = frozenset(
+    ("receive", "ask", "approve", "map", "start", "call", "publish", "compensate", "llm", "transaction"),
+)
 _world = RealWorld()
 
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 from asyncio import _get_running_loop as get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from perdure.api.registry import module_of
 from perdure.base import codec, limits
@@ -34,11 +34,8 @@ class Step(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         loop = get_running_loop()
         if type(loop) is RunLoop:
-            return loop.owner.step(self.spec, args, kwargs)
-        return self.fn(*args, **kwargs)
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None else functools.partial(self.__call__, instance)  # type: ignore[call-arg]  # a method's first argument
+            return cast("R", loop.owner.step(self.spec, args, kwargs))
+        return cast("R", self.fn(*args, **kwargs))
 
     def __repr__(self) -> str:
         return f"<step {self.spec.name}>"
@@ -99,7 +96,7 @@ def _make(
     raises: type[BaseException] | Sequence[type[BaseException]] = (),
     cpu: bool = False,
 ) -> Step[..., Any]:
-    label = name or getattr(fn, "__name__", "")
+    label = str(name or getattr(fn, "__name__", ""))
     _check(fn, label, effect, limit)
     is_async = inspect.iscoroutinefunction(fn)
     if cpu and is_async:
@@ -130,7 +127,7 @@ def _make(
         raises=classes,
         limit=limit,
         module=module_of(fn),
-        qualname=getattr(fn, "__qualname__", label),
+        qualname=str(getattr(fn, "__qualname__", label)),
     )
     return Step(fn, spec)
 

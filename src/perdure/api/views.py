@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from perdure.base import codec
 from perdure.base.records import (
@@ -91,7 +91,7 @@ class Status(str):
 
     view: RunView
 
-    def __new__(cls, view: RunView) -> Status:
+    def __new__(cls, view: RunView) -> Self:
         self = super().__new__(cls, view.status)
         self.view = view
         return self

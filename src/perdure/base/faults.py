@@ -1,8 +1,8 @@
 """Named fault points: free until armed.
 
 `PERDURE_FAULTS="append.before_commit:nth=3:kill"` kills this process with SIGKILL when that point is reached for the third time. Actions: `kill`,
-`kill=0.01` (with that probability per pass; `seed=42` fixes it), `stop` (SIGSTOP to itself), `error` (raises `StoreUnavailable`). Several faults are separated by `;`. A name ending in `*` fits all
-points that begin so. `at=publish` counts only passes about that step.
+`kill=0.01` (with that probability per pass; `seed=42` fixes it), `stop` (SIGSTOP to itself), `error` (raises `StoreUnavailable`). Several
+faults are separated by `;`. A name ending in `*` fits all points that begin so. `at=publish` counts only passes about that step.
 
 In code: `if faults.armed: faults.hit("append.before_commit")`.
 """

@@ -38,14 +38,6 @@ class RunEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StepExecuted(Event):
-    id: str
-    position: int
-    name: str
-    ok: bool
-
-
-@dataclass(frozen=True, slots=True)
 class RunLost(Event):
     """Another worker holds the run now; what happened here after that was not written."""
 
@@ -63,6 +55,13 @@ class WorkerBuried(Event):
 
     worker: int
     runs: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailed(Event):
+    """A fault of the runtime has stopped this worker; its runs are free for others."""
+
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,8 @@ class Activation:
         self.replaying = False
         self._journal = []
         emitted, self._emitted = self._emitted, deque()
-        # What the journal knows is not running, so it cannot be stopped; what is new may be unwanted already.
-        self.stops = [ask for ask in self.stops if any(item is ask for item in emitted)]
+        # What the journal knows is not running yet; what is new may be unwanted already.
+        self.stops = [ask for ask in self.stops if ask in emitted]
         for item in emitted:
             self._emit(item)
         self._check_end()
@@ -183,8 +183,7 @@ class Activation:
     # What a record does, live and on replay
 
     def _apply(self, record: AnyRecord) -> None:
-        if record.at > self.loop.now:
-            self.loop.now = record.at
+        self.loop.now = max(self.loop.now, record.at)
         match record:
             case Executed():
                 self._finish(record)
@@ -261,11 +260,10 @@ class Activation:
 
     def _outcome_counts(self, ask: Ask) -> bool:
         """Does the awaiter get the outcome that a cancelled step had all the same?
-
-        A task that is nothing but this step ends with it, and where time ran out the code must know what was done (else it would do it twice).
+        A task that is nothing but this step ends with it; where time ran out the code must know, or would do it twice.
         Any other cancellation strikes here, as on every loop, so that `finally` blocks can await steps.
         """
-        coro: Any = ask.task.get_coro() if ask.task is not None else None
+        coro: Any = ask.task.get_coro() if ask.task else None
         return ask.stop_by_timeout or getattr(coro, "cr_code", None) is Activation.step.__code__
 
     def _pump(self) -> None:

@@ -65,7 +65,7 @@ def _rebuild(cls: type[BaseException], error: ErrorData) -> BaseException:
     args: Any = _value(error.args)
     try:
         return cls(*(args if args is not None else [error.message]))
-    except Exception:
+    except Exception:  # noqa: BLE001  # a constructor of the user's, with arguments of its own
         exc = cls.__new__(cls)
         exc.args = tuple(args or [error.message])
         return exc
@@ -85,7 +85,7 @@ def _traceback(exc: BaseException) -> str:
 def _text(exc: BaseException) -> str:
     try:
         return str(exc).encode("utf-8", "replace").decode()
-    except Exception as broken:
+    except Exception as broken:  # noqa: BLE001  # a `__str__` of the user's
         return f"(its message cannot be read: {type(broken).__name__})"
 
 

@@ -56,20 +56,20 @@ class _Handle:
 
 
 class _Timer(_Handle):
-    __slots__ = ("_when", "number")
+    __slots__ = ("due", "number")
 
     def __init__(
         self, when: float, number: int, callback: Callable[..., Any], args: tuple[Any, ...], context: Context
     ) -> None:
         super().__init__(callback, args, context)
-        self._when = when
+        self.due = when
         self.number = number
 
     def when(self) -> float:
-        return self._when
+        return self.due
 
     def __lt__(self, other: _Timer) -> bool:
-        return (self._when, self.number) < (other._when, other.number)
+        return (self.due, self.number) < (other.due, other.number)
 
 
 class RunFuture(asyncio.Future[Any]):
@@ -142,7 +142,7 @@ class RunLoop(asyncio.AbstractEventLoop):
                 handle.context.run(handle.callback, *handle.args)
             except (SystemExit, KeyboardInterrupt, Suspend):
                 pass  # The task it came from holds it; the run ends with it.
-            except BaseException as exc:  # a callback may let a CancelledError out, as on any loop
+            except BaseException as exc:  # noqa: BLE001  # a callback may let a CancelledError out, as on any loop
                 self.call_exception_handler({"message": "callback failed", "exception": exc})
             budget -= 1
             if not budget:
@@ -269,7 +269,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         return False
 
-    def set_debug(self, enabled: bool) -> None:
+    def set_debug(self, enabled: bool) -> None:  # noqa: FBT001  # asyncio's own signature
         del enabled
 
     def get_task_factory(self) -> None:
@@ -313,7 +313,8 @@ def _refuse(name: str) -> Callable[..., Any]:
             raise Suspend.make()
         file, line = agent_line()
         raise HiddenState(
-            f"{file}:{line}: agent code called loop.{name}(), which reaches outside the run and would not be replayed. Move it into a @step: steps run on an ordinary event loop.",
+            f"{file}:{line}: agent code called loop.{name}(), which reaches outside the run and would not be replayed. "
+            "Move it into a @step: steps run on an ordinary event loop.",
             file=file,
             line=line,
         )
@@ -322,12 +323,14 @@ def _refuse(name: str) -> Callable[..., Any]:
     return refused
 
 
-for _name in (
-    "run_in_executor set_default_executor getaddrinfo getnameinfo create_connection create_server create_unix_connection create_unix_server "
-    "create_datagram_endpoint connect_accepted_socket connect_read_pipe connect_write_pipe subprocess_exec subprocess_shell start_tls sendfile "
-    "add_reader remove_reader add_writer remove_writer sock_recv sock_recv_into sock_recvfrom sock_recvfrom_into sock_sendall sock_sendto "
-    "sock_connect sock_accept sock_sendfile add_signal_handler remove_signal_handler call_soon_threadsafe run_forever run_until_complete stop close "
-    "set_task_factory set_exception_handler"
-).split():
+_REACHES_OUTSIDE = """
+    run_in_executor set_default_executor getaddrinfo getnameinfo create_connection create_server create_unix_connection
+    create_unix_server create_datagram_endpoint connect_accepted_socket connect_read_pipe connect_write_pipe subprocess_exec
+    subprocess_shell start_tls sendfile add_reader remove_reader add_writer remove_writer sock_recv sock_recv_into
+    sock_recvfrom sock_recvfrom_into sock_sendall sock_sendto sock_connect sock_accept sock_sendfile add_signal_handler
+    remove_signal_handler call_soon_threadsafe run_forever run_until_complete stop close set_task_factory
+    set_exception_handler
+"""
+for _name in _REACHES_OUTSIDE.split():
     setattr(RunLoop, _name, _refuse(_name))
 RunLoop.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # AbstractEventLoop names none, subclasses of it may

@@ -246,7 +246,8 @@ class Store(Protocol):
 
     async def park_orphans(self, agents: list[str], modules: list[str]) -> list[str]:
         """Park as no_code the ready runs nobody holds whose agent is not in `agents` while their module is in `modules`, or which have begun
-        and whose agent no registered worker serves. Their ids."""
+        and whose agent no registered worker serves. Their ids.
+        """
         ...
 
     # Control

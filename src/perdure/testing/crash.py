@@ -144,7 +144,9 @@ class CrashKit:
         self._reader.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
         server = self._server
         assert server is not None
         assert server.stdin is not None

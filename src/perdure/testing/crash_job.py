@@ -32,7 +32,8 @@ class Start(msgspec.Struct, frozen=True):
 
 class Job(msgspec.Struct, frozen=True):
     """`modules` are paths of Python files with agents. `prepare` is `FILE:FUNCTION`, called before anything else: there a test breaks the runtime on
-    purpose. `horizon_s`: what becomes ready within that time is waited for. `forever`: serve until killed."""
+    purpose. `horizon_s`: what becomes ready within that time is waited for. `forever`: serve until killed.
+    """
 
     modules: list[str]
     store: str
@@ -71,7 +72,9 @@ def load(files: list[str]) -> None:
 
 def execute(job: Job) -> int:
     """In this process, to the end."""
-    logging.basicConfig(level=logging.INFO, format="%(process)d %(levelname)s %(name)s: %(message)s", stream=sys.stderr, force=True)
+    logging.basicConfig(
+        level=logging.INFO, format="%(process)d %(levelname)s %(name)s: %(message)s", stream=sys.stderr, force=True
+    )
     load(job.modules)
     if job.prepare:
         _function(job.prepare)()

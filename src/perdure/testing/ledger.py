@@ -54,7 +54,9 @@ class Target:
         self._address = (parts.hostname, parts.port)
         self._path = parts.path
 
-    def call(self, name: str, value: Any = None, *, key: str, pid: int | None = None, timeout: float | None = None) -> Any:
+    def call(
+        self, name: str, value: Any = None, *, key: str, pid: int | None = None, timeout: float | None = None
+    ) -> Any:
         """Apply `name` once for `key`. `pid` is who dies if a plan says so: this process, unless said otherwise."""
         return self._send("POST", "call", name, value, self._headers(key, pid), timeout=timeout)
 
@@ -71,7 +73,15 @@ class Target:
     def _headers(self, key: str, pid: int | None) -> dict[str, str]:
         return {"Idempotency-Key": key, "Caller-Pid": str(os.getpid() if pid is None else pid)}
 
-    def _bytes(self, method: str, verb: str, name: str, value: Any, headers: dict[str, str], query: dict[str, str] | None = None) -> bytes:
+    def _bytes(
+        self,
+        method: str,
+        verb: str,
+        name: str,
+        value: Any,
+        headers: dict[str, str],
+        query: dict[str, str] | None = None,
+    ) -> bytes:
         return ledger_wire.request_bytes(method, f"{self._path}/{verb}/{name}", query or {}, headers, value)
 
     def _send(
@@ -115,7 +125,12 @@ class Book(Target):
         """Let the calls go on that are held."""
         self._send("POST", "release", name)
 
-    def wait(self, name: str, what: Literal["arrived", "called", "applied", "halved", "probed", "lost", "refused"], number: int = 1) -> int:
+    def wait(
+        self,
+        name: str,
+        what: Literal["arrived", "called", "applied", "halved", "probed", "lost", "refused"],
+        number: int = 1,
+    ) -> int:
         """Until that has happened `number` times."""
         return int(self._send("POST", "wait", name, [what, number], timeout=WAIT_S))
 
@@ -165,7 +180,9 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def book(self, name: str) -> Book:

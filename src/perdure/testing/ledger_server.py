@@ -75,12 +75,22 @@ class Page:
 
     def count(self) -> Count:
         sums = self.sums
-        return Count(sums["arrived"], sums["called"], sums["applied"], sums["halved"], sums["probed"], sums["lost"], sums["refused"])
+        return Count(
+            sums["arrived"],
+            sums["called"],
+            sums["applied"],
+            sums["halved"],
+            sums["probed"],
+            sums["lost"],
+            sums["refused"],
+        )
 
     def copy(self) -> Page:
         page = Page(dedupe=self.dedupe)
         page.sums.update(self.sums)
-        page.keys.update({key: _Kept(kept.calls, kept.applied, kept.half, kept.result) for key, kept in self.keys.items()})
+        page.keys.update(
+            {key: _Kept(kept.calls, kept.applied, kept.half, kept.result) for key, kept in self.keys.items()}
+        )
         return page
 
 
@@ -156,7 +166,9 @@ class Server:
                 return answer_bytes(404, "no such call", {})
         return answer_bytes(200, None, {})
 
-    async def _called(self, request: Request, page: Page, book: str, name: str, value: Any, reader: asyncio.StreamReader) -> bytes | None:
+    async def _called(
+        self, request: Request, page: Page, book: str, name: str, value: Any, reader: asyncio.StreamReader
+    ) -> bytes | None:
         key, pid = request.headers["idempotency-key"], int(request.headers.get("caller-pid", "0"))
         self.note(Line(book, name, key, "arrived"))
         plan = page.plan() or Plan(name)

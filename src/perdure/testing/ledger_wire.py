@@ -80,7 +80,11 @@ def request_bytes(method: str, path: str, query: dict[str, str], headers: dict[s
 
 def answer_bytes(status: int, value: Any, headers: dict[str, str]) -> bytes:
     body = msgspec.json.encode(value)
-    return _message([f"HTTP/1.1 {status} -", "Connection: close", "Content-Type: application/json", f"Content-Length: {len(body)}"], headers, body)
+    return _message(
+        [f"HTTP/1.1 {status} -", "Connection: close", "Content-Type: application/json", f"Content-Length: {len(body)}"],
+        headers,
+        body,
+    )
 
 
 def _message(lines: list[str], headers: dict[str, str], body: bytes) -> bytes:
@@ -111,7 +115,9 @@ def answer(data: bytes) -> Answer:
 
 def _head(head: bytes) -> tuple[str, dict[str, str], int]:
     first, *lines = head.decode("latin-1").split("\r\n")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
+    headers = {
+        name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)
+    }
     length = int(headers.get("content-length", "0"))
     if not 0 <= length <= BODY_BYTES_MAX:
         raise ValueError("the body is too long")

@@ -1,10 +1,12 @@
-"""Play an agent in memory, then again from every place where it could have been killed. Pure: no store, no clock, no I/O.
+"""Play an agent in memory, then again from every place where it could have been killed. Pure: no store, no clock.
 
 J3. A recorded result is returned, never recomputed: a replay calls no step.
-J5. What the agent does is a function of what was delivered, in which order: a run that is cut anywhere goes on to the very same journal.
+J5. What the agent does is a function of what was delivered, in which order: a run that is cut anywhere goes on to the
+very same journal.
 
-A `Script` is the world around the run: what steps give and in which order results, timers and a cancellation arrive. What arrives next is a
-function of the journal alone, so a run that goes on from a prefix of its journal must write the rest of it again, byte by byte.
+A `Script` is the world around the run: what steps give, and in which order results, timers and a cancellation arrive.
+What arrives next is a function of the journal alone, so a run that goes on from a prefix of its journal must write the
+rest of it again, byte by byte.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ _TIMER_SHARE = {"last": 0.0, "mixed": 0.5, "first": 0.9}
 class Script:
     """The world around a run.
 
-    `steps`: what a step's name gives, instead of calling the step's own function (whose coroutine may not wait for anything).
-    `order`: the next result is the one asked first, last, a random one, or (`timed`) the one whose `seconds` are over first; `timed` also
-    decides between results and timers. `timers`: elsewhere, timers fire when no result is there (`last`), mostly before any
-    (`first`), or either way at random (`mixed`).
+    `steps`: what a step's name gives, instead of calling the step's own function (whose coroutine may not wait).
+    `order`: the next result is that of the step asked first, last, of a random one, or (`timed`) of the one whose
+    `seconds` are over first; `timed` also decides between results and timers. `timers`: elsewhere, timers fire when no
+    result is there (`last`), mostly before any (`first`), or either way at random (`mixed`).
     `stopped`: an effect that was asked to stop was `cancelled`, or it is `done` all the same if it has been started.
-    `cancel_at`: the run is cancelled after that many records; `cancel_after_s`: after that many seconds (with `timed`).
+    `cancel_at`: the run is cancelled after that many records; `cancel_after_s`: after that many seconds (`timed`).
     """
 
     steps: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
@@ -53,7 +55,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """A run that was played: its journal, its end (None: it waits for something that never comes) and the steps that were called."""
+    """A run that was played: its journal, its end (None: it waits for what never comes) and the steps it called."""
 
     journal: tuple[bytes, ...]
     ended: Ended | None
@@ -94,7 +96,7 @@ def play(
     observe: Callable[[Activation], None] | None = None,
     **kwargs: Any,
 ) -> Play:
-    """Run the agent to its end, from the start or from where the journal leaves it. `observe` is called before it leaves memory."""
+    """Run the agent to its end, from the start or from where the journal leaves it; `observe` sees it at its end."""
     spec = agent if isinstance(agent, AgentSpec) else agent.spec
     activation = Activation(run_id, spec, input_of(args, kwargs))
     player = _Player(activation, script or Script(), list(journal))
@@ -110,7 +112,7 @@ def play(
 def replay_prefixes(
     agent: Any, *args: Any, whole: Play, script: Script | None = None, run_id: str = "played", **kwargs: Any
 ) -> None:
-    """Kill the played run at every position of its journal, and let it go on each time; `ReplayMismatch` where it does not end the same."""
+    """Kill the run at every position of its journal and let it go on; `ReplayMismatch` where it ends otherwise."""
     executed_by = list(_executed_counts(whole))
     for cut in range(len(whole.journal) + 1):
         again = play(agent, *args, script=script, journal=whole.journal[:cut], run_id=run_id, **kwargs)

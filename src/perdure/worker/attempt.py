@@ -47,8 +47,8 @@ class Attempt(StepContext):
     __slots__ = (
         "_beat_limit_s",
         "_begun",
-        "_job",
         "_host",
+        "_job",
         "_services",
         "ask",
         "deadline",

@@ -172,7 +172,7 @@ class Execution:
             return
         timer = self.activation.loop.next_timer()
         retry_at = self.effects.next_retry()
-        wake_at = min((t for t in (timer._when if timer else None, retry_at) if t is not None), default=None)
+        wake_at = min((t for t in (timer.due if timer else None, retry_at) if t is not None), default=None)
         if wake_at is not None and wake_at - self.now() < limits.idle_stay_s:
             self._arm()
             return
@@ -186,6 +186,7 @@ class Execution:
         )
 
     def _release(self, change: RunChange) -> None:
+        self.effects.hold_back()  # what has marked its start and will not begin now is not in doubt later
         if change.status is Status.WAITING or change.status is Status.PAUSED:
             self.deliver(Rested(self.now(), self.activation.asked, self.activation.loop.timers_made, change.ready_at))
         self.outbox.change = change
@@ -200,7 +201,7 @@ class Execution:
         retry_at = self.effects.next_retry() if self.effects.backoffs else None
         if timer is None and retry_at is None:
             return
-        wake_at = min(t for t in (timer._when if timer else None, retry_at) if t is not None)
+        wake_at = min(t for t in (timer.due if timer else None, retry_at) if t is not None)
         if self._timer is not None:
             if self._timer_at <= wake_at:
                 return
@@ -219,7 +220,7 @@ class Execution:
             return
         try:
             now = self.now()
-            while (timer := self.activation.loop.next_timer()) is not None and timer._when <= now:
+            while (timer := self.activation.loop.next_timer()) is not None and timer.due <= now:
                 self.deliver(Fired(now, timer.number))
                 if self.activation.ended is not None:
                     break

@@ -21,7 +21,7 @@ def host_identity() -> str:
     """Equal for two processes exactly if each sees the other's process ids: one boot, one pid namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return f"{sys.platform}/{socket.gethostname()}"
 

@@ -29,7 +29,6 @@ class Steered(Protocol):
     deliver: Callable[[AnyRecord], None]
 
 
-
 class Steering:
     def __init__(self, run: Steered, digest: str) -> None:
         self._run = run

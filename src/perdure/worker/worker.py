@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from perdure.base import limits
 from perdure.base.world import World
 from perdure.errors import LeaseLost, StoreUnavailable
-from perdure.events.bus import Event, Events, RunClaimed, RunReleased, StoreChanged, WorkerBuried
+from perdure.events.bus import Event, Events, RunClaimed, RunReleased, StoreChanged, WorkerBuried, WorkerFailed
 from perdure.events.bus import LeaseLost as LeaseLostEvent
 from perdure.kernel.spec import AgentSpec
 from perdure.store.contract import Claimed, Store
@@ -95,7 +95,7 @@ class Worker:
         for run in list(self.running.values()):
             run.hand_back()
         while self.running and self.failure is None and self.world.monotonic() < until:
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(limits.poll_s)  # runs leave in many ways; none of them rings
         await self.leave()
 
     async def leave(self) -> None:
@@ -126,7 +126,7 @@ class Worker:
             try:
                 await duty()
             except StoreUnavailable as exc:
-                log.error("%s: %s", duty.__name__, exc)
+                log.error("%s: %s", duty.__name__, exc)  # noqa: TRY400  # a store that is away is no surprise to trace
                 await asyncio.sleep(0.2)
             except LeaseLost:
                 await self._come_back()
@@ -134,6 +134,7 @@ class Worker:
                 log.exception("the worker's duty %s failed; the worker stops", duty.__name__)
                 self.failure = exc
                 self._bell.set()
+                self.events.emit(WorkerFailed(str(exc)))
                 for run in list(self.running.values()):
                     run.vanish()
                 return

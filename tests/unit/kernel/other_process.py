@@ -1,4 +1,5 @@
-"""Replays, in a process of its own, the journals that it is given as JSON on stdin: {"agent/order": [record in hex, …]}."""
+"""Replays, in a process of its own, the journals that it is given as JSON on stdin: {"agent/order": [record in
+hex, …]}."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Agents that use asyncio as it is: one primitive each. They run on perdure's loop and, the very same functions, on a plain one."""
+"""Agents that use asyncio as it is: one primitive each. They run on perdure's loop and, the very same functions,
+on a plain one."""
 
 from __future__ import annotations
 
@@ -346,15 +347,14 @@ async def set_of_tasks() -> Any:
 
 @example
 async def every_task() -> Any:
-    for n in range(12):
-        asyncio.create_task(asyncio.sleep(50), name=f"t{n:02}")
+    made = [asyncio.create_task(asyncio.sleep(50), name=f"t{n:02}") for n in range(12)]
     await asyncio.sleep(0.1)
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         await work(task.get_name())
         task.cancel()
     await asyncio.wait(others)
-    return sorted(task.get_name() for task in others if task.cancelled())
+    return [len(made), *sorted(task.get_name() for task in others if task.cancelled())]
 
 
 @example
@@ -834,10 +834,9 @@ async def leftovers() -> Any:
         finally:
             await work(f"cleanup of {name}", 0.1)
 
-    asyncio.create_task(forever("x"))
-    asyncio.create_task(forever("y"))
+    tasks = [asyncio.create_task(forever(name)) for name in "xy"]
     await asyncio.sleep(2.5)
-    return log
+    return [*log, len(tasks)]
 
 
 @example

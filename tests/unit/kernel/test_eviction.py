@@ -1,4 +1,5 @@
-"""A run that leaves memory: its coroutines are closed, and nothing they do has an effect or can be heard (design 1.6.7)."""
+"""A run that leaves memory: its coroutines are closed, and nothing they do has an effect or can be heard (design
+1.6.7)."""
 
 from __future__ import annotations
 
@@ -6,10 +7,12 @@ import asyncio
 import contextlib
 import gc
 import logging
+import subprocess
 import sys
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from perdure.kernel.activation import Activation
 from perdure.kernel.spec import input_of
 from perdure.testing.replay import play
 
+ROOT = Path(__file__).resolve().parents[3]
 did: list[Any] = []
 CLOSED: list[str] = []
 
@@ -46,7 +50,9 @@ def waiting(agent: Any, run_id: str = "r") -> Activation:
 
 
 @pytest.fixture
-def quiet(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quiet(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """Nothing may be heard: no log, no warning, no word on stderr, no unraisable exception."""
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
@@ -150,7 +156,7 @@ async def _timeout() -> None:
 
 
 STUBBORN = {
-    "sleep": lambda: asyncio.sleep(1),
+    "sleep": lambda: asyncio.sleep(1_000),
     "yield": lambda: asyncio.sleep(0),
     "step": lambda: act("again"),
     "task": lambda: asyncio.create_task(_sleeps()),
@@ -238,7 +244,8 @@ def test_another_runs_journal_stays_its_own() -> None:
 
 
 def test_left_to_the_collector_cleanup_lands_in_another_runs_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1.6.7: without closing coroutines explicitly, the dropped run's cleanup step becomes a record of the run that executes then."""
+    """1.6.7: without closing coroutines explicitly, the dropped run's cleanup step becomes a record of the run
+    that executes then."""
     monkeypatch.setattr(loop_module, "close_all", lambda tasks, generators: [_forget(task) for task in tasks])
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
     gc.collect()
@@ -265,7 +272,14 @@ async def evicted_speaking() -> None:
     try:
         await asyncio.sleep(1_000)
     finally:
-        for ask in (run.now, run.uuid, lambda: run.random, lambda: run.patched("x"), lambda: run.progress(1), lambda: run.note):
+        for ask in (
+            run.now,
+            run.uuid,
+            lambda: run.random,
+            lambda: run.patched("x"),
+            lambda: run.progress(1),
+            lambda: run.note,
+        ):
             try:
                 ask()
             except Suspend:
@@ -279,3 +293,38 @@ def test_every_call_on_a_dropped_run_is_refused(quiet: None) -> None:
     assert CLOSED == ["refused"] * 6
     assert activation.take()[0] == []
     assert activation.progress is None
+
+
+PROGRAM = """
+import asyncio, gc, sys
+sys.path.insert(0, sys.argv[2])
+from perdure import Perdure
+from perdure.base import limits
+from tests.unit.kernel import test_eviction as agents
+
+limits.idle_stay_s = 0.01
+
+async def main():
+    async with Perdure(sys.argv[1]) as app:
+        evicted = (agents.evicted_cleanup, agents.evicted_in_a_cycle, agents.AGENTS["sleep"])
+        handles = [await app.start(agent) for agent in evicted]
+        for handle in handles:
+            while await handle.status() != "waiting":
+                await asyncio.sleep(0.002)
+        while app.worker.running:
+            await asyncio.sleep(0.002)
+        gc.collect()
+        print([len(await handle.history()) for handle in handles], agents.did)
+
+asyncio.run(main())
+gc.collect()
+"""
+
+
+def test_a_worker_that_lets_runs_go_is_silent(tmp_path: Path) -> None:
+    """1.6.7: a real process in development mode with all warnings on, runs evicted and the collector run: not a
+    word on stderr."""
+    command = [sys.executable, "-X", "dev", "-W", "always", "-c", PROGRAM, str(tmp_path / "perdure.db"), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "[2, 2, 2] []\n"

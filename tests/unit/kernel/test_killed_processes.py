@@ -29,7 +29,8 @@ def kit(tmp_path_factory):
 
 @pytest.mark.parametrize("agent", EXPECTED)
 def test_killed_after_each_commit(kit: CrashKit, agent: str, tmp_path: Path) -> None:
-    """Killed once, after its first commit, its second, …: result, status and steps are right, and each key stands for one effect."""
+    """Killed once, after its first commit, its second, …: result, status and steps are right, and each key stands
+    for one effect."""
     for nth in range(1, 200):
         store, book = tmp_path / f"{nth}.db", tmp_path / f"{nth}.book"
         process = kit.run(store, Start(agent, "r", [str(book)]), faults=f"writer.after_commit:nth={nth}:kill")
@@ -47,9 +48,8 @@ def test_killed_after_each_commit(kit: CrashKit, agent: str, tmp_path: Path) -> 
 
 def test_killed_again_and_again(kit: CrashKit, tmp_path: Path) -> None:
     """Eight runs at once, in processes that each live for four commits only: all of them come to their end."""
-    store, starts = tmp_path / "all.db", []
-    for agent in EXPECTED:
-        starts.append(Start(agent, agent, [str(tmp_path / f"{agent}.book")]))
+    store = tmp_path / "all.db"
+    starts = [Start(agent, agent, [str(tmp_path / f"{agent}.book")]) for agent in EXPECTED]
     deaths = 0
     while kit.run(store, *starts, faults="writer.after_commit:nth=4:kill").wait() != 0:
         deaths += 1

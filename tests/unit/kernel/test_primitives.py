@@ -1,4 +1,5 @@
-"""asyncio as it is, on a run's loop: it does what plain asyncio does, and the same again from every place where it was killed."""
+"""asyncio as it is, on a run's loop: it does what plain asyncio does, and the same again from every place where it
+was killed."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ NAMES = sorted(primitives.AGENTS)
 
 # Plain asyncio visits a set of tasks by their addresses; here the order is that of their creation.
 UNORDERED_ON_PLAIN = {"task_group_failing", "task_group_cancelled_from_outside", "task_group_nested"}
-# Plain asyncio closes an abandoned generator when the collector meets it, and may not finish that; a run closes it when it ends.
+# Plain asyncio closes an abandoned generator when the collector meets it, and may not finish that; a run closes it
+# when it ends.
 CLOSED_BY_COLLECTOR = {"abandoned_generator", "generators"}
 # Steps that are stopped together end one after the other, because each end is a record; a gathering sees the first.
 STOPPED_ONE_BY_ONE = {"gather_cancelled"}
@@ -51,7 +54,8 @@ def unordered(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_does_what_plain_asyncio_does(name: str) -> None:
-    """With results and timers arriving at the same times, status, result, order and times are those of plain asyncio."""
+    """With results and timers arriving at the same times, status, result, order and times are those of plain
+    asyncio."""
     agent = primitives.AGENTS[name]
     ours, theirs = outcome(play(agent, script=scripted(ORDERS["in time"]))), plain(agent)
     if name in UNORDERED_ON_PLAIN:
@@ -64,7 +68,8 @@ def test_it_does_what_plain_asyncio_does(name: str) -> None:
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", NAMES)
 def test_killed_at_every_position_it_ends_the_same(name: str, order: str) -> None:
-    """From every prefix of its journal the run writes the rest of it again, byte by byte, calling only what has no result (J3, J5)."""
+    """From every prefix of its journal the run writes the rest of it again, byte by byte, calling only what has no
+    result (J3, J5)."""
     script = scripted(ORDERS[order])
     whole = play(primitives.AGENTS[name], script=script)
     assert whole.ended is not None
@@ -73,13 +78,14 @@ def test_killed_at_every_position_it_ends_the_same(name: str, order: str) -> Non
 
 def _middles(whole: Play, at_most: int) -> list[float]:
     times = sorted({record.at - 1_000.0 for record in whole.records})
-    middles = [0.0005, *((early + late) / 2 for early, late in zip(times, times[1:], strict=False))]
+    middles = [0.0005, *((early + late) / 2 for early, late in pairwise(times))]
     return middles[:: max(1, len(middles) // at_most)]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_cancelled_run_does_what_a_cancelled_task_does(name: str) -> None:
-    """Cancelled at several moments, the agent sees and does what it does when a plain task is cancelled then; and replays so."""
+    """Cancelled at several moments, the agent sees and does what it does when a plain task is cancelled then; and
+    replays so."""
     agent, script = primitives.AGENTS[name], scripted(ORDERS["in time"])
     for after_s in _middles(play(agent, script=script), 5):
         primitives.Log.last = []
@@ -97,7 +103,8 @@ def test_a_cancelled_run_does_what_a_cancelled_task_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_cancelled_after_any_record_it_replays(name: str) -> None:
-    """A cancellation may enter after any record, also while effects cannot be stopped: every prefix of that ends the same."""
+    """A cancellation may enter after any record, also while effects cannot be stopped: every prefix of that ends
+    the same."""
     agent = primitives.AGENTS[name]
     length = len(play(agent, script=scripted(ORDERS["first asked first"])).journal)
     for number, order in enumerate(("first asked first", "random, effects cannot be stopped", "timers first")):
@@ -110,7 +117,8 @@ def test_cancelled_after_any_record_it_replays(name: str) -> None:
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "4242"])
 def test_other_hash_seeds_change_nothing(hash_seed: str) -> None:
-    """In a process with another PYTHONHASHSEED every run writes the same journal, and goes on from every prefix of this one's."""
+    """In a process with another PYTHONHASHSEED every run writes the same journal, and goes on from every prefix of
+    this one's."""
     here = {
         f"{name}/{order}": [record.hex() for record in play(agent, script=scripted(ORDERS[order])).journal]
         for name, agent in primitives.AGENTS.items()

@@ -6,6 +6,7 @@ What JSON has no word for becomes the nearest one: times and numbers as text, by
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import math
 from typing import Any, Final, cast
 
@@ -44,9 +45,9 @@ def _hook(code: int, data: memoryview) -> Any:
     if unpack is None:
         return f"(unknown kind {code})"
     value = unpack(data)
-    return (
-        value if type(value) in (int, bytearray) else value.isoformat() if hasattr(value, "isoformat") else str(value)
-    )
+    if isinstance(value, dt.date | dt.time):
+        return value.isoformat()
+    return value if type(value) in (int, bytearray) else str(value)
 
 
 _decode: Final = msgspec.msgpack.Decoder(ext_hook=_hook).decode

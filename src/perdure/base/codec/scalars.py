@@ -109,16 +109,19 @@ def _zone_from_bytes(data: bytes) -> dt.tzinfo | None:
             raise StoreDamaged(f"a stored time has an unknown kind of time zone {mark!r}")
 
 
-@functools.lru_cache(maxsize=1024)
 def _zone(name: str) -> dt.tzinfo:
-    known = _ZONE_NAME.fullmatch(name) is not None and (
-        any(pathlib.Path(folder, name).is_file() for folder in zoneinfo.TZPATH) or name in _installed_zones()
-    )
-    if not known:
+    if not _is_known_zone(name):
         raise StoreDamaged(
             f"a stored time is in zone {name[:80]!r}, which this machine does not know. Install the package tzdata"
         )
     return zoneinfo.ZoneInfo(name)  # V2: only names that exist get here
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_known_zone(name: str) -> bool:
+    return _ZONE_NAME.fullmatch(name) is not None and (
+        any(pathlib.Path(folder, name).is_file() for folder in zoneinfo.TZPATH) or name in _installed_zones()
+    )
 
 
 @functools.cache
