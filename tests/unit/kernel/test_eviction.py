@@ -305,6 +305,7 @@ from tests.unit.kernel import test_eviction as agents
 limits.idle_stay_s = 0.01
 
 async def main():
+    asyncio.get_running_loop().slow_callback_duration = 60  # the machine may be busy
     async with Perdure(sys.argv[1]) as app:
         evicted = (agents.evicted_cleanup, agents.evicted_in_a_cycle, agents.AGENTS["sleep"])
         handles = [await app.start(agent) for agent in evicted]
