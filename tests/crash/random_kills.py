@@ -101,8 +101,8 @@ class Campaign:
             await app.get(view.id).resume()
         if meddle and self.draw.random() < 0.3:
             await self.pause_one(app)
-        for id in self.draw.sample(range(1, self.started + 1), min(3, self.started)):
-            await self.compare(app, f"w{id}")
+        for number in self.draw.sample(range(1, self.started + 1), min(3, self.started)):
+            await self.compare(app, f"w{number}")
 
     async def pause_one(self, app: Perdure) -> None:
         running = [view async for view in app.list({"status": ["queued", "running", "waiting"]})]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -30,7 +30,7 @@ def trace(case, start) -> list[str]:
     """Its syncs of the store and its connections to the ledger, in their order."""
     job = Job(modules=case.kit.modules, store=str(case.store), starts=[start], horizon_s=0.0)
     if case.broken:
-        job = msgspec.structs.replace(job, prepare=f"{os.path.dirname(__file__)}/mutants.py:{case.broken}")
+        job = msgspec.structs.replace(job, prepare=f"{Path(__file__).parent}/mutants.py:{case.broken}")
     log = case.store.with_name("calls")
     command = ["strace", "-f", "-qq", "-y", "-o", str(log), "-e", "trace=fsync,fdatasync,connect", "--"]
     child = [sys.executable, "-m", "perdure.testing.crash_job", msgspec.json.encode(job).decode()]

@@ -1,4 +1,4 @@
-"""The crash matrix for function agents: where a process dies × the step's rule × async or in a thread. Real kills, fresh processes, exact counts."""
+"""The crash matrix for function agents: where a process dies x the step's rule x async or in a thread. Real kills, fresh processes, exact counts."""
 
 from __future__ import annotations
 

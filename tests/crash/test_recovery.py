@@ -143,7 +143,9 @@ def test_y4_a_cancel_outlives_the_process(case, rule):
 def test_y4_control_comes_before_an_effect_that_is_about_to_start(case, rule, point):
     """Frozen on its way to an effect, from the decision to the commit of its start; pause is acknowledged meanwhile; thawed, it
     starts no effect after the one that was committed, nothing is in doubt, and resumed, each is done once."""
-    too_late = rule == "idempotent" and point != "append.before_begin"  # its decision was committed before the request came
+    too_late = (
+        rule == "idempotent" and point != "append.before_begin"
+    )  # its decision was committed before the request came
     process = case.begin("steps", 2, rule, faults=f"{point}:nth=1:stop", forever=True)
     case.until(lambda _: process.frozen)
     case.kit.ask(case.store, "r", Handle.pause)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -58,7 +58,9 @@ async def find(app: Perdure, given: str) -> RunRow:
     row = await app.store_run(given)
     if row is not None:
         return row
-    rows = await app.store_runs(Where(id_prefix=given), limit=_CANDIDATES_MAX + 1, before=None) if given else []
+    rows: Sequence[RunRow] = ()
+    if given:
+        rows = await app.store_runs(Where(id_prefix=given), limit=_CANDIDATES_MAX + 1, before=None)
     if not rows:
         raise NotFound(f"there is no run {given!r} in {app.url}. `perdure ps` lists the runs")
     if len(rows) > 1:

@@ -61,9 +61,7 @@ def _why(error: ErrorData | None) -> str:
     if error is None:
         return ""
     frames = _FRAME.findall(error.traceback)
-    if error.step:
-        place = f" in step {error.position} {error.step}"
-    else:
-        place = f" at {frames[-1][0]}:{frames[-1][1]}" if frames else ""
+    at = f" at {frames[-1][0]}:{frames[-1][1]}" if frames else ""
+    place = f" in step {error.position} {error.step}" if error.step else at
     # A StepError's message begins with the type that the step raised.
     return f"{place}: {error.message}" if error.type == "StepError" else f"{place}: {error.type}: {error.message}"

@@ -2,5 +2,5 @@
 
 Owns: the store conformance suite, the ledger, crash and clock tools.
 Does not own: the tests themselves (tests/ beside src/).
-Read first: conformance.
+Read first: ledger and crash for programs, conformance for stores.
 """

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -138,7 +138,7 @@ class CrashKit:
         self._count = 0
         self._reader = threading.Thread(target=self._listen, daemon=True, name="crash-kit")
 
-    def __enter__(self) -> CrashKit:
+    def __enter__(self) -> Self:
         command = [sys.executable, "-m", "perdure.testing.forkserver", *self.modules]
         self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._reader.start()

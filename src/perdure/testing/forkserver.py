@@ -9,11 +9,13 @@ Standard input: one line `{"log": FILE, "job": {…}}` per process wanted. Stand
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import select
 import signal
 import sys
+from types import FrameType
 from typing import NoReturn
 
 import msgspec
@@ -35,11 +37,10 @@ class Said(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def main() -> None:
     crash_job.load(sys.argv[1:])
-    import perdure.store.sqlite.store  # noqa: F401  # imported once here instead of in every fork
-
+    importlib.import_module("perdure.store.sqlite.store")  # once here instead of in every fork
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGCHLD, _nothing)  # it only has to wake the loop below
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the test that started us
     children: set[int] = set()
@@ -58,6 +59,10 @@ def main() -> None:
                 children.add(_start(msgspec.json.decode(line, type=Wanted)))
     for pid in children:  # F2
         os.kill(pid, signal.SIGKILL)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    pass
 
 
 def _reap(children: set[int]) -> None:
@@ -89,7 +94,7 @@ def _become(wanted: Wanted) -> NoReturn:
         os.dup2(log, 2)
         code = crash_job.execute(wanted.job)
     except BaseException:
-        logging.exception("the process of a crash test failed")
+        logging.getLogger("perdure.testing").exception("the process of a crash test failed")
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -19,7 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -161,7 +161,7 @@ class Ledger:
         self._process: subprocess.Popen[str] | None = None
         self._port = 0
 
-    def start(self) -> Ledger:
+    def start(self) -> Self:
         command = [sys.executable, "-m", "perdure.testing.ledger_server", str(self.file), self._token]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
@@ -177,8 +177,9 @@ class Ledger:
             self._process.communicate()
             self._process = None
 
-    def __enter__(self) -> Ledger:
-        return self.start()
+    def __enter__(self) -> Self:
+        self.start()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None

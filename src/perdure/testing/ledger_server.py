@@ -47,7 +47,7 @@ class Page:
 
     sums: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     keys: dict[str, _Kept] = field(default_factory=lambda: defaultdict(_Kept))
-    plans: list[Plan] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list[Plan])
     dedupe: bool = True
     released: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -139,7 +139,7 @@ class Server:
         if token != self._token:  # G3
             return answer_bytes(404, "no such ledger", {})
         page = self.pages[book, name]
-        value = msgspec.json.decode(request.body) if request.body else None
+        value: Any = msgspec.json.decode(request.body) if request.body else None
         match request.method, verb:
             case "POST", "call":
                 return await self._called(request, page, book, name, value, reader)
@@ -159,7 +159,8 @@ class Server:
                 page.released.set()
                 page.released = asyncio.Event()
             case "POST", "wait":
-                return answer_bytes(200, await _until(page, str(value[0]), int(value[1])), {})
+                what, number = msgspec.convert(value, tuple[str, int])
+                return answer_bytes(200, await _until(page, what, number), {})
             case "POST", "copy":
                 self.note(Line(book, "", str(value), "copied"))
             case _:

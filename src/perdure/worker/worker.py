@@ -94,8 +94,8 @@ class Worker:
         until = self.world.monotonic() + grace_s
         for run in list(self.running.values()):
             run.hand_back()
-        while self.running and self.failure is None and self.world.monotonic() < until:
-            await asyncio.sleep(limits.poll_s)  # runs leave in many ways; none of them rings
+        while self.running and self.failure is None and self.world.monotonic() < until:  # noqa: ASYNC110  # runs leave in many ways
+            await asyncio.sleep(limits.poll_s)
         await self.leave()
 
     async def leave(self) -> None:
