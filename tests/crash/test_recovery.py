@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import apsw
 import pytest
 from tests.crash.matrix import TABLE, check, killed, set_dedupe
 
 from perdure.api.handle import Handle
 from perdure.base import limits
+from perdure.testing.crash import Start
 
 DAY_S = 86_400.0
 deaths_max = limits.crashes_without_progress_max
@@ -196,3 +200,17 @@ def test_a_wait_before_the_next_attempt_outlives_the_process(case, status):
     assert case.look().status == "completed"
     assert case.counts() == (2, 1)
     assert [attempt["error"]["type"] for attempt in case.look().step("act").attempts] == ["Refused"]
+
+
+def test_a_damaged_journal_stops_its_run_and_no_other(case):
+    """A record that fails its checksum: that run is parked for a person, nothing of it is called, and the others go on."""
+    killed_asleep(case, DAY_S)
+    other = Start("sleeper", "other", [case.book.url, DAY_S])
+    assert case.spawn(other).wait() == 0
+    with contextlib.closing(apsw.Connection(str(case.store))) as db:
+        db.execute("UPDATE journal SET body = zeroblob(9) WHERE run = 1 AND seq = 2")
+    case.go_on(clock_ahead_s=2 * DAY_S)
+    status = case.kit.ask(case.store, "r", Handle.status)
+    assert (status, status.reason) == ("parked", "store")
+    assert case.kit.look(case.store, "other").status == "completed"
+    assert case.counts() == (1, 1)

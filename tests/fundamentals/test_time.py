@@ -163,7 +163,7 @@ def test_a_timeout_does_not_make_an_effect_happen_twice(durably: Any) -> None:
 @agent
 async def time_once() -> str:
     try:
-        return await asyncio.wait_for(send_once_for_ever("dear sir"), 0.01)
+        return await asyncio.wait_for(send_once_for_ever("dear sir"), 1.0)
     except TimeoutError:
         return "timeout"
 

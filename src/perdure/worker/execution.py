@@ -73,7 +73,7 @@ class Execution:
             self._park_diverged(diverged)
             return
         except StoreDamaged as damaged:
-            self._park_diverged(Diverged(str(damaged)))
+            self.park_damaged(damaged)
             return
         except Exception as exc:  # noqa: BLE001  # whatever replay stumbles over must not take the worker down
             self.broken(exc)
@@ -334,6 +334,17 @@ class Execution:
         self.activation.out = []
         self.outbox.change = RunChange(
             Status.PARKED, reason=Reason.DIVERGED, error=error, release=True, code=self._agent.digest
+        )
+        self.activation.drop()
+        self.services.writer.add(self, urgent=True)
+
+    def park_damaged(self, damaged: StoreDamaged) -> None:
+        """Its journal cannot be trusted: the run stands for a person to see, and the others go on."""
+        log.error("%s", damaged)
+        error = ErrorData("StoreDamaged", str(damaged))
+        self.activation.out = []
+        self.outbox.change = RunChange(
+            Status.PARKED, reason=Reason.STORE, error=error, release=True, code=self._agent.digest
         )
         self.activation.drop()
         self.services.writer.add(self, urgent=True)

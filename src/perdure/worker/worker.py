@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from perdure.base import limits
 from perdure.base.world import World
-from perdure.errors import LeaseLost, StoreUnavailable
+from perdure.errors import LeaseLost, StoreDamaged, StoreUnavailable
 from perdure.events.bus import Event, Events, RunClaimed, RunReleased, StoreChanged, WorkerBuried, WorkerFailed
 from perdure.events.bus import LeaseLost as LeaseLostEvent
 from perdure.kernel.spec import AgentSpec
@@ -226,9 +226,13 @@ class Worker:
         agent = self._agents[row.agent]
         journal: list[bytes] = []
         pulses: dict[int, bytes | None] = {}
+        damage: StoreDamaged | None = None
         if row.seq:
             async with self.lock:
-                journal = await self.store.journal(row.num)
+                try:
+                    journal = await self.store.journal(row.num)
+                except StoreDamaged as exc:
+                    damage = exc
                 pulses = {position: details for position, (_, details) in (await self.store.pulses(row.num)).items()}
         if self._arriving.get(row.num) is not claimed:
             return  # taken up by another loop, or lost meanwhile
@@ -236,7 +240,10 @@ class Worker:
         run = Execution(self._services, agent, claimed)
         self.running[row.num] = run
         self.events.emit(RunClaimed(row.id, row.epoch))
-        run.open(journal, pulses, claimed.controls)
+        if damage is not None:
+            run.park_damaged(damage)
+        else:
+            run.open(journal, pulses, claimed.controls)
 
     async def _take_up_all(self) -> None:
         for num, item in list(self._arriving.items()):

@@ -79,7 +79,7 @@ CLEAN = {
     ),
     "time zones": (
         "from datetime import datetime, UTC\nimport zoneinfo",
-        "zoneinfo.ZoneInfo.clear_cache()\ntry:\n    return datetime(2026, 1, 2, tzinfo=UTC).astimezone(zoneinfo.ZoneInfo('Europe/Berlin'))\nexcept zoneinfo.ZoneInfoNotFoundError:\n    pass",
+        "zoneinfo.ZoneInfo.clear_cache(only_keys=['Europe/Berlin'])\ntry:\n    return datetime(2026, 1, 2, tzinfo=UTC).astimezone(zoneinfo.ZoneInfo('Europe/Berlin'))\nexcept zoneinfo.ZoneInfoNotFoundError:\n    pass",
     ),
     "conversions of a given time": (
         "import time",
