@@ -139,7 +139,7 @@ def test_timeouts_are_durable(durably: Any, what: str) -> None:
 @agent
 async def time_send() -> str:
     try:
-        return await asyncio.wait_for(send_slowly("the letter"), 0.01)
+        return await asyncio.wait_for(send_slowly("the letter"), 1.0)
     except TimeoutError:
         return await send_slowly("the letter, again")
 
