@@ -507,6 +507,9 @@ def test_without_encoding_at_the_call_agent_and_step_would_share_objects(monkeyp
             self.kept[str(id(value)).encode()] = value
             return str(id(value)).encode()
 
+        def encode_call(self, args: Any, kwargs: Any) -> bytes:
+            return self.encode([list(args), kwargs])
+
         def decode(self, data: bytes) -> Any:
             return self.kept[data] if data in self.kept else self.real.decode(data)
 

@@ -6,6 +6,7 @@ Nothing else in perdure reads a clock or draws a random number, so a simulation 
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import secrets
 import time
@@ -37,8 +38,6 @@ class World(Protocol):
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
 
 
-# Taken before anything can put a stand-in in their place.
-_clock_gettime = time.clock_gettime
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -52,9 +51,8 @@ class RealWorld:
 
     now = staticmethod(time.time)
 
-    def monotonic(self) -> float:
-        # BOOTTIME goes on while a laptop sleeps; a lease must notice that (L2).
-        return _clock_gettime(_BOOTTIME)
+    # BOOTTIME goes on while a laptop sleeps; a lease must notice that (L2).
+    monotonic = staticmethod(functools.partial(time.clock_gettime, _BOOTTIME))
 
     random = staticmethod(random.random)
 

@@ -183,7 +183,8 @@ class Activation:
     # What a record does, live and on replay
 
     def _apply(self, record: AnyRecord) -> None:
-        self.loop.now = max(self.loop.now, record.at)
+        if record.at > self.loop.now:  # noqa: PLR1730  # `max` costs more than all the rest of a quiet record
+            self.loop.now = record.at
         match record:
             case Executed():
                 self._finish(record)
@@ -249,7 +250,7 @@ class Activation:
         if future.done():
             return
         if record.cancelled or (ask.stop_wanted and not self._outcome_counts(ask)):
-            future.give_up()
+            future.give_up(ask.cancel_msg)
         elif record.error is not None:
             future.set_exception(raise_as(record.error, ask.spec.raises if ask.spec else ()))
         else:
@@ -340,7 +341,7 @@ class Activation:
         """The position is taken, and the arguments are encoded, when this coroutine first runs (design 1.6.3, 20)."""
         if self.loop.dead:
             return await self.loop.create_future()
-        return await self.ask("step", spec.name, spec.rule.effect, codec.encode([list(args), kwargs]), spec).future
+        return await self.ask("step", spec.name, spec.rule.effect, codec.encode_call(args, kwargs), spec).future
 
     def ask(self, what: str, name: str, effect: str, args: bytes, spec: StepSpec | None) -> Ask:
         self.asked += 1

@@ -26,26 +26,25 @@ class Asker(Protocol):
 class AskFuture(RunFuture):
     """Cancelling the wait for an effect does not undo the effect: the awaiter is kept until the outcome is recorded (design 1.6.9)."""
 
-    __slots__ = ("ask", "asker", "msg")
+    __slots__ = ("ask",)
 
     number: int
-    asker: Asker
     ask: Ask
-    msg: Any
 
     def cancel(self, msg: Any = None) -> bool:
         if self.done():
             return False
-        if self.ask.is_read or self.asker.loop.dead:
-            self.asker.abandon(self.ask)
+        ask = self.ask
+        if ask.is_read or ask.asker.loop.dead:
+            ask.asker.abandon(ask)
             return super().cancel(msg)
-        self.asker.want_stop(self.ask, by_timeout=_by_timeout(sys._getframe(1)))
-        self.msg = msg
+        ask.asker.want_stop(ask, by_timeout=_by_timeout(sys._getframe(1)))
+        ask.cancel_msg = msg
         return True
 
-    def give_up(self) -> None:
+    def give_up(self, msg: Any) -> None:
         """The outcome is recorded, and the awaiter gets its cancellation."""
-        super().cancel(self.msg)
+        super().cancel(msg)
 
 
 _timeouts: Any = asyncio.timeouts
@@ -65,28 +64,18 @@ def _by_timeout(canceller: FrameType) -> bool:
 class Ask:
     """Open from the moment the agent asks until its outcome is delivered."""
 
-    __slots__ = (
-        "args",
-        "attempt",
-        "doubted",
-        "effect",
-        "future",
-        "is_read",
-        "name",
-        "position",
-        "probe",
-        "resolved",
-        "seq",
-        "spec",
-        "started",
-        "stop_by_timeout",
-        "stop_level",
-        "stop_wanted",
-        "task",
-        "tried",
-        "unknown_count",
-        "what",
-    )
+    # What most asks never change stands here once: one ask is made for every step.
+    seq = 0  # number of the W1 record
+    attempt = 0  # attempts that are on record
+    started = False  # W1' without an outcome
+    doubted = False
+    tried: Tried | None = None
+    unknown_count = 0
+    resolved: Resolved | None = None
+    stop_wanted = False
+    stop_by_timeout = True
+    stop_level = 0
+    cancel_msg: Any = None
 
     def __init__(
         self,
@@ -99,6 +88,7 @@ class Ask:
         spec: StepSpec | None,
         task: asyncio.Task[Any] | None,
     ) -> None:
+        self.asker = asker
         self.position = position
         self.what = what
         self.name = name
@@ -107,24 +97,12 @@ class Ask:
         self.args = args
         self.spec = spec
         self.probe = spec is not None and spec.probe is not None
-        self.seq = 0  # number of the W1 record
-        self.attempt = 0  # attempts that are on record
-        self.started = False  # W1' without an outcome
-        self.doubted = False
-        self.tried: Tried | None = None
-        self.unknown_count = 0
-        self.resolved: Resolved | None = None
-        self.stop_wanted = False
-        self.stop_by_timeout = True
-        self.stop_level = 0
         self.task = task  # the one that waits
         loop = asker.loop
         loop.numbers += 1
         future = self.future = AskFuture(loop=loop)
         future.number = loop.numbers
-        future.asker = asker
         future.ask = self
-        future.msg = None
 
     @property
     def marks_start(self) -> bool:

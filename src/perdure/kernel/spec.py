@@ -33,4 +33,4 @@ class StepSpec:
 
 def input_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     """An agent's arguments as they stand on its run's row."""
-    return codec.encode([list(args), kwargs])
+    return codec.encode_call(args, kwargs)

@@ -277,7 +277,7 @@ class Store(Protocol):
         ...
 
     async def checkpoint(self) -> None:
-        """Housekeeping a worker calls after each batch, when everybody has been told; cheap where nothing is due."""
+        """Housekeeping a worker calls after a batch, when everybody has been told and `checkpoint_due` says so."""
         ...
 
     async def check(self) -> list[str]:
@@ -286,6 +286,4 @@ class Store(Protocol):
 
     # May be called at any time, also during another verb
 
-    def busy_s(self) -> float:
-        """How long the last durable commit took."""
-        ...
+    def checkpoint_due(self) -> bool: ...

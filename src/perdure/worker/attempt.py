@@ -90,8 +90,8 @@ class Attempt(StepContext):
         self._beat_limit_s = spec.rule.heartbeat_timeout_s
 
     def _set_deadlines(self, now: float) -> None:
-        rule = self.spec.rule
-        self.hard_deadline = self.deadline = _NEVER if rule.timeout_s is None else now + rule.timeout_s
+        timeout_s = self.spec.rule.timeout_s
+        self.hard_deadline = self.deadline = now + (_NEVER if timeout_s is None else timeout_s)
         if self._beat_limit_s is not None:
             self.deadline = min(self.hard_deadline, now + self._beat_limit_s)
 

@@ -52,7 +52,7 @@ class Execution:
         self.epoch = row.epoch
         self.activation = Activation(row.id, agent, row.input)
         self.deliver = self.activation.deliver  # `after` must follow
-        self.outbox = Outbox(row, self.activation, services.world)
+        self.outbox = Outbox(row, self.activation, services.world, self._newest_control)
         self.effects = Effects(self)
         self.dead = False
         self._agent = agent
@@ -243,7 +243,10 @@ class Execution:
 
     def take_write(self) -> RunWrite | None:
         """For the writer: everything there is to write now."""
-        return None if self.dead else self.outbox.take(max(self.services.writer.mark_seen, self._steering.last))
+        return None if self.dead else self.outbox.take()
+
+    def _newest_control(self) -> int:
+        return max(self.services.writer.mark_seen, self._steering.last)
 
     def write_back(self) -> None:
         """The write did not happen."""

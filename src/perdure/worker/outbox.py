@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from perdure.base.world import World
 from perdure.kernel.activation import Activation
 from perdure.store.contract import Progress, Pulse, RunChange, RunRow, RunWrite
@@ -10,7 +12,7 @@ from perdure.store.contract import Progress, Pulse, RunChange, RunRow, RunWrite
 class Outbox:
     """The records themselves gather in `activation.out`; here is the rest."""
 
-    def __init__(self, row: RunRow, activation: Activation, world: World) -> None:
+    def __init__(self, row: RunRow, activation: Activation, world: World, newest_control: Callable[[], int]) -> None:
         self.committed_seq = row.seq
         self.change: RunChange | None = None  # once set, nothing more happens in the run
         self.urgent = False  # somebody waits for what is delivered next
@@ -21,6 +23,7 @@ class Outbox:
         self._epoch = row.epoch
         self._activation = activation
         self._now = world.now
+        self._newest_control = newest_control  # that this worker knows of
         self._progress = row.progress
         self._progress_new = False
         self._pulses: dict[int, bytes | None] = {}
@@ -47,31 +50,37 @@ class Outbox:
         self._progress = Progress(done, total, current, since, since_done)
         self._progress_new = True
 
-    def take(self, control_mark: int) -> RunWrite | None:
-        """Everything there is to write now; `control_mark` is the newest control the worker knows of."""
+    def take(self) -> RunWrite | None:
+        """Everything there is to write now."""
         activation = self._activation
         records = activation.out
         if self._in_flight is not None:
             return None
-        if not (records or self.change or self._pulses or self._progress_new or self.controls_seen):
+        more = self.change or self._pulses or self._progress_new or self.controls_seen
+        if not more and not records:
             return None
-        activation.out = []
+        if not more and not self.guarded:
+            write = RunWrite(self._num, self._epoch, self.committed_seq + 1, records)
+        else:
+            write = RunWrite(
+                num=self._num,
+                epoch=self._epoch,
+                seq=self.committed_seq + 1,
+                records=records,
+                change=self.change,
+                progress=self._progress if self._progress_new else None,
+                pulses=[Pulse(position, details) for position, details in self._pulses.items()],
+                controls_seen=self.controls_seen,
+                unless_control=self._newest_control() if self.guarded else None,
+            )
+            self._pulses = {}
+            self._progress_new = self.guarded = False
+            self.controls_seen = 0
         self.bytes = sum(map(len, records))
-        self._in_flight = RunWrite(
-            num=self._num,
-            epoch=self._epoch,
-            seq=self.committed_seq + 1,
-            records=records,
-            change=self.change,
-            progress=self._progress if self._progress_new else None,
-            pulses=[Pulse(position, details) for position, details in self._pulses.items()] if self._pulses else [],
-            controls_seen=self.controls_seen,
-            unless_control=control_mark if self.guarded else None,
-        )
-        self._pulses = {}
-        self.urgent = self._progress_new = self.guarded = False
-        self.controls_seen = 0
-        return self._in_flight
+        activation.out = []
+        self.urgent = False
+        self._in_flight = write
+        return write
 
     def put_back(self) -> None:
         """The write did not happen: it goes first next time."""

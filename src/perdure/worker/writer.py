@@ -68,6 +68,7 @@ class Writer:
         self._closing = False
         self._wait_s = _WAIT_S
         self.worker = 0
+        self.under_way = 0  # attempts of steps: each may have something to write in this turn of the loop
         self.troubled: StoreUnavailable | None = None
         self.mark_seen = 0
         self.on_lease_lost: Callable[[], Awaitable[None]] | None = None
@@ -80,6 +81,11 @@ class Writer:
             self._schedule()
         elif self._lazy is None:
             self._lazy = asyncio.get_running_loop().call_later(limits.lazy_commit_s, self._flush_lazily)
+
+    def flush_if_alone(self) -> None:
+        """A step of a run has settled. Nothing else is under way here: what it left can be committed without another turn of the loop."""
+        if self._scheduled and not self.under_way and not self._busy:
+            self._flush()
 
     def forget_all(self) -> None:
         self._dirty.clear()
@@ -213,8 +219,9 @@ class Writer:
                     run.held_back()
                 case Verdict.FENCED | Verdict.CONFLICT:
                     run.lost()
-        async with self._lock:
-            await self._store.checkpoint()
+        if self._store.checkpoint_due():
+            async with self._lock:
+                await self._store.checkpoint()
 
 
 @types.coroutine

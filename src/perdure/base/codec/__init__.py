@@ -10,6 +10,6 @@ from perdure.base.codec.conversion import convert
 from perdure.base.codec.decoding import decode
 from perdure.base.codec.discovery import register, register_from
 from perdure.base.codec.display import show
-from perdure.base.codec.encoding import encode
+from perdure.base.codec.encoding import encode, encode_call
 
-__all__ = ["convert", "decode", "encode", "register", "register_from", "show"]
+__all__ = ["convert", "decode", "encode", "encode_call", "register", "register_from", "show"]

@@ -43,6 +43,18 @@ def encode(value: object) -> bytes:
     return data
 
 
+def encode_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """The bytes of a call: those of `encode([list(args), kwargs])`, at a third of the price for a few plain arguments."""
+    if not kwargs and ATOMS.issuperset(map(type, args)):
+        try:
+            data = wire.pack((args, kwargs))
+        except (UnicodeEncodeError, OverflowError, MemoryError):
+            return encode([list(args), kwargs])
+        if len(data) <= limits.payload_bytes_max:
+            return data
+    return encode([list(args), kwargs])
+
+
 def _too_large(size: int) -> PayloadTooLarge:
     return PayloadTooLarge(
         f"The value takes {size:,} bytes or more; the limit is {limits.payload_bytes_max:,} (payload_bytes_max). "

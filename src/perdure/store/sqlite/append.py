@@ -58,21 +58,27 @@ def append(db: Db, known: Known, worker: int, writes: list[RunWrite], now: float
         known.worker = worker
     if len(writes) == 1:
         return _append_one(db, known, worker, writes[0], now)
-    unknown = [(write.num,) for write in writes if not _holds(known, write)]
+    facts = [_fact(known, write) for write in writes]
+    unknown = [(write.num,) for write, fact in zip(writes, facts, strict=True) if fact is None]
     rows = {row[0]: row for row in db.executemany(_CHECK, unknown)} if unknown else {}
     if len({write.num for write in writes}) < len(writes):
         return append_singly(db, known, worker, writes, now)  # the same run twice: the second write builds on the first
     verdicts: list[Verdict] = []
     inserts: list[tuple[int, int, int, int, bytes]] = []
     rest: list[RunWrite] = []
-    for write in writes:
-        verdict, stored = _verdict(db, known, worker, write, rows)
-        verdicts.append(verdict)
-        if verdict is not Verdict.DONE or stored == _ALL:
-            continue
-        num, epoch, seq = write.num, write.epoch, write.seq + stored
+    for write, fact in zip(writes, facts, strict=True):
+        num, epoch, seq, records = write.num, write.epoch, write.seq, write.records
+        if fact is not None:
+            fact.due += len(records)
+            verdicts.append(Verdict.DONE)
+        else:
+            verdict, stored = _learn(db, known, worker, write, rows.get(num))
+            verdicts.append(verdict)
+            if verdict is not Verdict.DONE or stored == _ALL:
+                continue
+            seq, records = seq + stored, records[stored:]
         base = num * SPREAD
-        for body in write.records[stored:] if stored else write.records:
+        for body in records:
             inserts.append((num, seq, epoch, crc32(body, (base + seq) & MASK), body))
             seq += 1
         if write.change is not None or write.progress is not None or write.pulses or write.controls_seen:
@@ -116,10 +122,12 @@ def fence(db: Db, worker: int) -> int:
 
 
 def _append_one(db: Db, known: Known, worker: int, write: RunWrite, now: float) -> Appended:
-    rows: dict[int, Any] = {}
-    if not _holds(known, write):
-        rows[write.num] = db.execute(_CHECK, (write.num,)).get
-    verdict, stored = _verdict(db, known, worker, write, rows)
+    fact = _fact(known, write)
+    if fact is not None:
+        fact.due += len(write.records)
+        verdict, stored = Verdict.DONE, 0
+    else:
+        verdict, stored = _learn(db, known, worker, write, db.execute(_CHECK, (write.num,)).get)
     if verdict is Verdict.DONE and stored != _ALL:
         try:
             _write(db, known, write, stored, now)
@@ -128,24 +136,18 @@ def _append_one(db: Db, known: Known, worker: int, write: RunWrite, now: float) 
     return Appended([verdict], known.mark)
 
 
-def _holds(known: Known, write: RunWrite) -> bool:
-    """Do the facts suffice for this write?"""
+def _fact(known: Known, write: RunWrite) -> Fact | None:
+    """What is known of the run, if that suffices for this write."""
     fact = known.runs.get(write.num)
-    if fact is None or fact[0] != write.epoch or fact[1] != write.seq:
-        return False
-    return write.unless_control is None or fact[2] <= write.unless_control
+    return fact if fact is not None and fact.suffices(write) else None
 
 
-def _verdict(db: Db, known: Known, worker: int, write: RunWrite, rows: dict[int, Any]) -> tuple[Verdict, int]:
-    """As `_judge`, from the facts where they suffice; and what will be true of the run after this write."""
-    num = write.num
-    if num not in rows and (fact := known.runs.get(num)) is not None:
-        known.runs[num] = Fact(fact[0], fact[1] + len(write.records), fact[2])
-        return Verdict.DONE, 0
-    row = rows.get(num)
+def _learn(db: Db, known: Known, worker: int, write: RunWrite, row: Any) -> tuple[Verdict, int]:
+    """As `_judge`; and what will be true of the run after this write. Forgotten with all else if the transaction fails."""
     verdict, stored = _judge(db, worker, write, row)
-    if verdict is Verdict.DONE and stored != _ALL and row is not None:
-        known.runs[num] = Fact(write.epoch, (row[3] or 0) + 1 + len(write.records) - stored, row[4] or 0)
+    if verdict is Verdict.DONE and stored != _ALL:
+        due = (row[3] or 0) + 1 + len(write.records) - stored
+        known.runs[write.num] = Fact(write.epoch, due, row[4] or 0)
     return verdict, stored
 
 

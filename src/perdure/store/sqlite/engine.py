@@ -56,7 +56,6 @@ def points(verb: str) -> Points:
 class Engine:
     def __init__(self, path: str, world: World) -> None:
         self.path = path
-        self.busy_s = 0.0
         self.wal = Wal()
         self.commit_unknown = False  # the last failed transaction died in or after COMMIT
         self._monotonic = world.monotonic
@@ -163,7 +162,6 @@ class Engine:
             faults.hit(at.before_begin)
         try:
             db = self._connected(patience_ms)
-            started = self._monotonic()
             db.execute("BEGIN IMMEDIATE")
             if armed:
                 faults.hit(at.after_begin)
@@ -179,9 +177,7 @@ class Engine:
             self._fail(exc)
             raise  # `_fail` raises for SQLite's own errors
         self.commit_unknown = False
-        ended = self._monotonic()
-        self.busy_s = ended - started
-        self._note(ended - committing)
+        self._note(self._monotonic() - committing)
         if self.wal.overdue:
             self._look(self.wal.move, patience_ms)
         return value

@@ -11,20 +11,30 @@ What this connection changes itself is kept up by `append`; verbs that take runs
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from perdure.store.contract import RunWrite
 from perdure.store.sqlite.db import Db
 
 # Changes when another connection has committed, never by commits of this one.
 VERSION: Final = "PRAGMA data_version"
 
 
-class Fact(NamedTuple):
+class Fact:
     """A run that the worker holds."""
 
-    epoch: int
-    due: int  # the number of its next record
-    newest_control: int
+    __slots__ = ("due", "epoch", "newest_control")
+
+    def __init__(self, epoch: int, due: int, newest_control: int) -> None:
+        self.epoch = epoch
+        self.due = due  # the number of its next record
+        self.newest_control = newest_control
+
+    def suffices(self, write: RunWrite) -> bool:
+        """Is `write` the next one of a run that is held, with no newer control in its way?"""
+        if self.epoch != write.epoch or self.due != write.seq:
+            return False
+        return write.unless_control is None or self.newest_control <= write.unless_control
 
 
 class Known:

@@ -176,5 +176,5 @@ class SqliteStore:
     async def check(self) -> list[str]:
         return await self._engine.read_slowly(check.check)
 
-    def busy_s(self) -> float:
-        return self._engine.busy_s
+    def checkpoint_due(self) -> bool:
+        return self._engine.wal.long

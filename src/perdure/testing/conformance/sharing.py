@@ -109,12 +109,13 @@ async def all_is_there_after_closing(kit: Kit) -> None:
     assert await kit.store.journal(run.num) == [begun(), executed(1)]
 
 
-async def busy_time_is_that_of_the_last_commit(kit: Kit) -> None:
-    """A number of seconds, at any time."""
-    assert kit.store.busy_s() >= 0
-    await kit.queued("r")
-    assert kit.store.busy_s() >= 0
+async def housekeeping_may_be_asked_for_at_any_time(kit: Kit) -> None:
+    """Whether or not it is due."""
     await kit.store.checkpoint()
+    await kit.queued("r")
+    kit.store.checkpoint_due()
+    await kit.store.checkpoint()
+    assert await kit.store.run("r")
 
 
 PROMISES: Final = (
@@ -127,5 +128,5 @@ PROMISES: Final = (
     a_worker_can_work_through_any_store,
     a_request_elsewhere_raises_the_mark_here,
     all_is_there_after_closing,
-    busy_time_is_that_of_the_last_commit,
+    housekeeping_may_be_asked_for_at_any_time,
 )
