@@ -45,7 +45,6 @@ class Perdure:
         self._lease_ttl_s = lease_ttl_s
         self._grace_s = grace_s
         self._only = only
-        self._lock = asyncio.Lock()
         self.worker: Worker | None = None
         self._watch: asyncio.Task[None] | None = None
         self._waiters: dict[str, list[asyncio.Event]] = {}
@@ -66,7 +65,6 @@ class Perdure:
                     events=self.events,
                     lease_ttl_s=self._lease_ttl_s,
                     only=self._only,
-                    lock=self._lock,
                 )
                 await worker.start()
                 self.worker = worker
@@ -94,8 +92,7 @@ class Perdure:
                 self._stop_listening()
                 self._stop_listening = None
             if self._store is not None:
-                async with self._lock:
-                    await self._store.close()
+                await self._store.close()
                 self._store = None
 
     # Runs
@@ -124,17 +121,13 @@ class Perdure:
             ready_at=self.world.now() + delay if delay > 0 else None,
             tags=_checked_tags(tags or {}),
         )
-        worker = self.worker
-        takes = worker is not None and worker.has_room and self._only in (None, new.id)
-        async with self._lock:
-            claimed, created = await self._open_store().create(new, worker=worker.number if worker and takes else None)
-        row = claimed.run
+        if self.worker is not None:
+            row, created = await self.worker.admit(new)
+        else:
+            claimed, created = await self._open_store().create(new)
+            row = claimed.run
         if not created:
             _check_same(row, new)
-        elif worker is not None and takes and row.worker == worker.number:
-            await worker.take_up(claimed)
-        elif worker is not None:
-            worker.knock()
         return Handle(self, row.id)
 
     def get(self, id: str) -> Handle:
@@ -159,20 +152,16 @@ class Perdure:
         return self._store
 
     async def store_run(self, id: str) -> RunRow | None:
-        async with self._lock:
-            return await self._open_store().run(id)
+        return await self._open_store().run(id)
 
     async def store_runs(self, where: Where, *, limit: int, before: int | None) -> Sequence[RunRow]:
-        async with self._lock:
-            return await self._open_store().runs(where, limit=limit, before=before)
+        return await self._open_store().runs(where, limit=limit, before=before)
 
     async def store_journal(self, num: int, *, after: int = 0) -> Sequence[bytes]:
-        async with self._lock:
-            return await self._open_store().journal(num, after=after)
+        return await self._open_store().journal(num, after=after)
 
     async def store_control(self, id: str, kind: ControlKind, body: bytes, by: str) -> RunRow:
-        async with self._lock:
-            row = await self._open_store().control(id, kind, body=body, by=by)
+        row = await self._open_store().control(id, kind, body=body, by=by)
         if self.worker is not None:
             await self.worker.mark(0)
             self.worker.knock()
@@ -205,8 +194,7 @@ class Perdure:
         """A client has no worker that looks for changes: it looks itself while somebody waits."""
         while True:
             if self._open_store().stirred():
-                async with self._lock:
-                    changed = await self._open_store().changed()
+                changed = await self._open_store().changed()
                 if changed:
                     self.events.emit(StoreChanged())
             await asyncio.sleep(limits.poll_s)

@@ -11,6 +11,7 @@ import random
 import secrets
 import time
 from collections.abc import Coroutine
+from contextvars import Context
 from typing import Any, Protocol
 
 
@@ -35,7 +36,9 @@ class World(Protocol):
         """A fresh name, unique everywhere, sorted by time."""
         ...
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
+    def spawn(self, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
+        """A task; without a context it copies the current one."""
+        ...
 
 
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -63,8 +66,8 @@ class RealWorld:
         millis = int(time.time() * 1000)
         return _base32(millis, 9) + _base32(self._names.getrandbits(50), 10)
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        return asyncio.get_running_loop().create_task(work)
+    def spawn(self, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
+        return asyncio.get_running_loop().create_task(work, context=context)
 
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"

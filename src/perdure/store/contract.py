@@ -5,8 +5,8 @@ L1. Every write of a worker carries worker and epoch, checked in the same transa
 C1. A control request is acknowledged only when durable.
 S1. Nothing on disk is trusted: checksums, gaps and versions are checked; unknown versions are refused.
 
-Every verb is one atomic transaction, durable when it returns. Verbs are coroutines, also where a store answers at once. Verbs of one store
-object are never called concurrently with each other, except where their docstring says so. The store's clock (`World.now`) decides about
+Every verb is one atomic transaction, durable when it returns. Verbs are coroutines, also where a store answers at once. They may be called
+while others are under way: the store puts them in an order of its own, and a caller that needs one waits for the first. The store's clock (`World.now`) decides about
 leases and readiness. Any verb may raise `StoreUnavailable` (nothing was written) or `StoreDamaged`.
 """
 

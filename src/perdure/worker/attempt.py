@@ -100,7 +100,8 @@ class Attempt(StepContext):
         self._set_deadlines(now := services.world.monotonic())
         if self.deadline != _NEVER:
             services.deadlines.watch(self, now)
-        self.task = services.world.spawn(self._run())
+        services.writer.under_way += 1
+        self.task = services.world.spawn(self._run(), services.context.copy())
 
     def _heard(self, details: bytes | None) -> None:
         """A heartbeat, from whatever thread the step runs in."""
@@ -182,6 +183,9 @@ class Attempt(StepContext):
             self._host.settle(self, value, error)
 
     def _close(self) -> None:
+        if self.over:
+            return
         self.over = True
         self.beat = None  # A late heartbeat is dropped; and no cycle is left for the collector.
         self._services.deadlines.forget(self)
+        self._services.writer.under_way -= 1

@@ -208,6 +208,7 @@ class Effects:
             run.after()
         except Exception as exc:  # noqa: BLE001  # a fault of the runtime must not be lost in a task
             run.broken(exc)
+        self.services.writer.flush_if_alone()
 
     def _succeeded(self, ask: Ask, number: int, value: Any) -> Executed:
         try:

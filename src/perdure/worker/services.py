@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass
 
 from perdure.base.world import World
@@ -23,5 +24,7 @@ class Services:
     deadlines: Deadlines
     threads: ThreadPool
     processes: ProcessPool
+    context: Context
+    """What steps see of context variables: what the worker was started with. Nothing passes from one step to another."""
     gone: Callable[[int], None]
     """The run of that number has left this worker's memory."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import copy_context
 
 from perdure.base import limits
 from perdure.base.world import World
@@ -17,7 +18,7 @@ from perdure.errors import LeaseLost, StoreDamaged, StoreUnavailable
 from perdure.events.bus import Event, Events, RunClaimed, RunReleased, StoreChanged, WorkerBuried, WorkerFailed
 from perdure.events.bus import LeaseLost as LeaseLostEvent
 from perdure.kernel.spec import AgentSpec
-from perdure.store.contract import Claimed, Store
+from perdure.store.contract import Claimed, NewRun, RunRow, Store
 from perdure.worker import neighbours
 from perdure.worker.deadlines import Deadlines
 from perdure.worker.execution import Execution
@@ -42,12 +43,10 @@ class Worker:
         events: Events | None = None,
         lease_ttl_s: float = limits.lease_ttl_s,
         only: str | None = None,
-        lock: asyncio.Lock | None = None,
     ) -> None:
         self.store = store
         self.world = world
         self.events = events or Events()
-        self.lock = lock or asyncio.Lock()
         self.number = 0
         self.running: dict[int, Execution] = {}
         self._arriving: dict[int, Claimed] = {}  # claimed, not in memory yet
@@ -56,7 +55,8 @@ class Worker:
         self._only = only
         self._lease = Lease(world, lease_ttl_s)
         self._name = world.name()
-        self._writer = Writer(store, self.lock, self.events, self)
+        context = copy_context()
+        self._writer = Writer(store, self.events, self, context)
         self._deadlines = Deadlines(world.monotonic)
         self._services = Services(
             world=world,
@@ -66,14 +66,17 @@ class Worker:
             deadlines=self._deadlines,
             threads=ThreadPool(),
             processes=ProcessPool(),
+            context=context,
             gone=self._forget,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._bell = asyncio.Event()
         self._poller: asyncio.TimerHandle | None = None
         self._coming_back = asyncio.Lock()
+        self._taking = asyncio.Lock()  # C1: no request is handed out while a run it may be for is on its way here
         self._stopping = False
         self._next_ready: float | None = 0.0
+        self._overtaken = False  # something became ready since the store was asked when
         self._served: dict[str, str] = {}
         self._unsubscribe = self.events.subscribe(self._notice)
 
@@ -115,8 +118,7 @@ class Worker:
         self._services.processes.close()
         self._unsubscribe()
         try:
-            async with self.lock:
-                await self.store.retire(self.number)
+            await self.store.retire(self.number)
         except (LeaseLost, StoreUnavailable) as exc:
             log.warning("the worker could not sign off: %s", exc)
 
@@ -147,12 +149,11 @@ class Worker:
         info = neighbours.this_process(
             self._name, self._served, sorted({spec.module for spec in self._agents.values()})
         )
-        async with self.lock:
-            self.number = await self.store.register(info, ttl_s=self._lease.ttl_s)
-            await self.store.readmit(self._served)
+        self.number = await self.store.register(info, ttl_s=self._lease.ttl_s)
+        await self.store.readmit(self._served)
         self._writer.worker = self.number
         self._lease.renewed(sent)
-        self._next_ready = 0.0
+        self._look_again()
 
     async def _come_back(self) -> None:
         """This worker was buried (frozen too long, or the store was away). What it held is no longer its own."""
@@ -179,12 +180,11 @@ class Worker:
         """Look for control and for runs that are ready, whenever the bell rings."""
         while not self._stopping:
             self._bell.clear()
-            async with self.lock:
-                changed = await self.store.changed()
+            changed = await self.store.changed()
             if changed:
                 self.events.emit(StoreChanged())
                 await self.mark(0)
-                self._next_ready = 0.0
+                self._look_again()
             await self._take_up_all()  # the store was away when they were claimed
             if self._is_due():
                 await self._claim()
@@ -211,29 +211,44 @@ class Worker:
         if room <= 0 or not self._lease.valid():
             return
         names = list(self._agents)
-        async with self.lock:
+        async with self._taking:
             claimed = await self.store.claim(self.number, names, limit=room, only=self._only)
-        self._arriving |= {item.run.num: item for item in claimed}
+            self._arriving |= {item.run.num: item for item in claimed}
         await self._take_up_all()
         if len(claimed) < room:
-            async with self.lock:
-                self._next_ready = await self.store.next_ready(names, only=self._only)
+            self._overtaken = False
+            ready_at = await self.store.next_ready(names, only=self._only)
+            if not self._overtaken:
+                self._next_ready = ready_at
 
-    async def take_up(self, claimed: Claimed) -> None:
-        """Execute a run that the store says is ours."""
+    async def admit(self, new: NewRun) -> tuple[RunRow, bool]:
+        """Record a run, and execute it here if it is new, ready and there is room. True if it is new."""
+        takes = self._has_room() and self._only in (None, new.id)
+        async with self._taking:
+            claimed, created = await self.store.create(new, worker=self.number if takes else None)
+            row = claimed.run
+            taken = created and takes and row.worker == self.number
+            if taken:
+                self._arriving[row.num] = claimed
+        if taken:
+            await self._take_up(claimed)
+        elif created:
+            self.knock()
+        return row, created
+
+    async def _take_up(self, claimed: Claimed) -> None:
+        """Execute a run that the store says is ours; control that comes meanwhile is added to what arrives (C1)."""
         row = claimed.run
-        self._arriving[row.num] = claimed  # C1: control that comes from here on is added to it
         agent = self._agents[row.agent]
         journal: list[bytes] = []
         pulses: dict[int, bytes | None] = {}
         damage: StoreDamaged | None = None
         if row.seq:
-            async with self.lock:
-                try:
-                    journal = await self.store.journal(row.num)
-                except StoreDamaged as exc:
-                    damage = exc
-                pulses = {position: details for position, (_, details) in (await self.store.pulses(row.num)).items()}
+            try:
+                journal = await self.store.journal(row.num)
+            except StoreDamaged as exc:
+                damage = exc
+            pulses = {position: details for position, (_, details) in (await self.store.pulses(row.num)).items()}
         if self._arriving.get(row.num) is not claimed:
             return  # taken up by another loop, or lost meanwhile
         del self._arriving[row.num]
@@ -248,20 +263,20 @@ class Worker:
     async def _take_up_all(self) -> None:
         for num, item in list(self._arriving.items()):
             if self._arriving.get(num) is item:
-                await self.take_up(item)
+                await self._take_up(item)
 
     async def mark(self, control_mark: int) -> None:
         """Hand out the control rows that are new; before that, no effect starts over them (C1)."""
-        async with self.lock:
+        async with self._taking:
             rows = await self.store.controls(self.number, after=self._writer.mark_seen)
-        for row in rows:
-            self._writer.mark_seen = max(self._writer.mark_seen, row.id)
-            run = self.running.get(row.run)
-            if run is not None:
-                run.heed(row)
-            elif row.run in self._arriving:
-                self._arriving[row.run].controls.append(row)
-        self._writer.mark_seen = max(self._writer.mark_seen, control_mark)
+            for row in rows:
+                self._writer.mark_seen = max(self._writer.mark_seen, row.id)
+                run = self.running.get(row.run)
+                if run is not None:
+                    run.heed(row)
+                elif row.run in self._arriving:
+                    self._arriving[row.run].controls.append(row)
+            self._writer.mark_seen = max(self._writer.mark_seen, control_mark)
 
     async def _renew(self) -> None:
         while not self._stopping:
@@ -269,10 +284,9 @@ class Worker:
             digests = self._digests()
             news = digests if digests != self._served else None
             sent = self._lease.sent()
-            async with self.lock:
-                await self.store.renew(self.number, ttl_s=self._lease.ttl_s, agents=news)
-                if news is not None:
-                    await self.store.readmit(news)
+            await self.store.renew(self.number, ttl_s=self._lease.ttl_s, agents=news)
+            if news is not None:
+                await self.store.readmit(news)
             self._served = digests
             self._lease.renewed(sent)
             for run in list(self.running.values()):
@@ -284,22 +298,19 @@ class Worker:
             await self._scan_neighbours()
 
     async def _scan_neighbours(self) -> None:
-        async with self.lock:
-            workers = await self.store.workers()
+        workers = await self.store.workers()
         for worker in workers:
             if worker.num == self.number:
                 continue
-            async with self.lock:
-                runs = await self.store.bury(worker.num, dead=neighbours.is_dead(worker))
+            runs = await self.store.bury(worker.num, dead=neighbours.is_dead(worker))
             if runs is not None:
                 if runs:
                     log.warning("worker %d is gone; %d of its runs go on elsewhere", worker.num, len(runs))
                 self.events.emit(WorkerBuried(worker.num, runs))
-                self._next_ready = 0.0
+                self._look_again()
         if self._only is None:
             modules = sorted({spec.module for spec in self._agents.values()})
-            async with self.lock:
-                await self.store.park_orphans(list(self._agents), modules)
+            await self.store.park_orphans(list(self._agents), modules)
 
     # Bookkeeping
 
@@ -308,23 +319,24 @@ class Worker:
 
     def _notice(self, event: Event) -> None:
         if isinstance(event, RunReleased):
-            self._next_ready = 0.0
+            self._look_again()
+
+    def _look_again(self) -> None:
+        self._next_ready, self._overtaken = 0.0, True
 
     def knock(self) -> None:
         """Something in this process made a run ready."""
-        self._next_ready = 0.0
+        self._look_again()
         self._bell.set()
 
-    @property
-    def has_room(self) -> bool:
+    def _has_room(self) -> bool:
         return not self._stopping and len(self.running) < limits.active_runs_max and self._lease.valid()
 
     async def wait_idle(self, horizon_s: float) -> None:
         """Until nothing runs here and nothing becomes ready within the horizon."""
         while self.failure is None:
             if not self.running and not self._arriving:
-                async with self.lock:
-                    ready = await self.store.next_ready(list(self._agents), only=self._only)
+                ready = await self.store.next_ready(list(self._agents), only=self._only)
                 if not self.running and not self._arriving and (ready is None or ready > self.world.now() + horizon_s):
                     return
             await asyncio.sleep(0.01)

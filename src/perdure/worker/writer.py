@@ -14,6 +14,7 @@ import functools
 import logging
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import Context
 from typing import Any, Final, Protocol, TypeVar
 
 from perdure.base import faults, limits
@@ -53,11 +54,11 @@ class Writing(Protocol):
 class Writer:
     """A commit usually ends without waiting for anything, so it runs in a plain callback; only one that must wait becomes a task."""
 
-    def __init__(self, store: Store, lock: asyncio.Lock, events: Events, controls: Controls) -> None:
+    def __init__(self, store: Store, events: Events, controls: Controls, context: Context) -> None:
         self._store = store
-        self._lock = lock
         self._events = events
         self._controls = controls
+        self._context = context  # not that of the step whose end called for a commit
         self._dirty: dict[Writing, None] = {}
         self._scheduled = False
         self._busy = False
@@ -68,7 +69,7 @@ class Writer:
         self._closing = False
         self._wait_s = _WAIT_S
         self.worker = 0
-        self.under_way = 0  # attempts of steps: each may have something to write in this turn of the loop
+        self.under_way = 0  # attempts of steps: each may settle in this turn of the loop
         self.troubled: StoreUnavailable | None = None
         self.mark_seen = 0
         self.on_lease_lost: Callable[[], Awaitable[None]] | None = None
@@ -80,10 +81,12 @@ class Writer:
             self._again = True
             self._schedule()
         elif self._lazy is None:
-            self._lazy = asyncio.get_running_loop().call_later(limits.lazy_commit_s, self._flush_lazily)
+            self._lazy = asyncio.get_running_loop().call_later(
+                limits.lazy_commit_s, self._flush_lazily, context=self._context
+            )
 
     def flush_if_alone(self) -> None:
-        """A step of a run has settled. Nothing else is under way here: what it left can be committed without another turn of the loop."""
+        """A step has settled. If no other is under way, waiting for the loop's next turn would gather nothing more."""
         if self._scheduled and not self.under_way and not self._busy:
             self._flush()
 
@@ -107,7 +110,7 @@ class Writer:
     def _schedule(self) -> None:
         if not self._scheduled and not self._busy:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self._flush, context=self._context)
 
     def _flush_lazily(self) -> None:
         self._lazy = None
@@ -200,8 +203,7 @@ class Writer:
         try:
             if faults.armed:
                 faults.hit(_BEFORE_COMMIT)
-            async with self._lock:
-                appended = await self._store.append(self.worker, writes)
+            appended = await self._store.append(self.worker, writes)
             if faults.armed:
                 faults.hit(_AFTER_COMMIT)
             if appended.control_mark > self.mark_seen:
@@ -220,8 +222,7 @@ class Writer:
                 case Verdict.FENCED | Verdict.CONFLICT:
                     run.lost()
         if self._store.checkpoint_due():
-            async with self._lock:
-                await self._store.checkpoint()
+            await self._store.checkpoint()
 
 
 @types.coroutine

@@ -231,7 +231,7 @@ class Engine:
         try:
             return await asyncio.wrap_future(future)
         finally:  # cancelled: the work goes on, and `settled` waits for it
-            if future.done():
+            if self._left is future and future.done():
                 self._left = None
 
     async def settled(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from contextvars import Context
 from typing import Any
 
 from perdure.base.records import Begun, Ended, Executed, encode_record
@@ -44,7 +45,7 @@ class StillWorld:
         self._names += 1
         return f"name-{self._names:06}"
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def spawn(self, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
         return asyncio.get_running_loop().create_task(work)
 
 
