@@ -6,7 +6,7 @@ import functools
 import inspect
 from asyncio import _get_running_loop as get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from perdure.api.registry import module_of
 from perdure.base import codec, limits
@@ -34,8 +34,9 @@ class Step(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         loop = get_running_loop()
         if type(loop) is RunLoop:
-            return cast("R", loop.owner.step(self.spec, args, kwargs))
-        return cast("R", self.fn(*args, **kwargs))
+            made: R = loop.owner.step(self.spec, args, kwargs)
+            return made
+        return self.fn(*args, **kwargs)  # type: ignore[no-any-return]  # a `cast` would be felt in every step
 
     def __repr__(self) -> str:
         return f"<step {self.spec.name}>"

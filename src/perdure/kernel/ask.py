@@ -97,6 +97,7 @@ class Ask:
         self.args = args
         self.spec = spec
         self.probe = spec is not None and spec.probe is not None
+        self.marks_start = self.probe or effect == "once"
         self.task = task  # the one that waits
         loop = asker.loop
         loop.numbers += 1
@@ -104,16 +105,12 @@ class Ask:
         future.number = loop.numbers
         future.ask = self
 
-    @property
-    def marks_start(self) -> bool:
-        """Its start is a record of its own, because a repetition would have to be avoided."""
-        return self.probe or self.effect == "once"
-
     def recorded_as(self, effect: str, *, probe: bool) -> None:
         """The rule it was decided under holds for its recovery."""
         self.effect = effect
         self.is_read = effect == "read"
         self.probe = probe
+        self.marks_start = probe or effect == "once"
 
     def close(self) -> AskFuture:
         """It is open no longer. Its future lets go of it, so that no cycle is left for the collector."""

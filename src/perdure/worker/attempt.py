@@ -105,9 +105,10 @@ class Attempt(StepContext):
 
     def _heard(self, details: bytes | None) -> None:
         """A heartbeat, from whatever thread the step runs in."""
-        if self.task is not None:
+        task = self.task
+        if task is not None:
             with suppress(RuntimeError):  # the worker's loop has closed
-                self.task.get_loop().call_soon_threadsafe(self._host.heard, self, details)
+                task.get_loop().call_soon_threadsafe(self._host.heard, self, details)
 
     def is_alive(self) -> None:
         """A heartbeat came: the stall limit starts anew, the timeout does not."""
@@ -154,6 +155,7 @@ class Attempt(StepContext):
                 value = await self._elsewhere()
         except BaseException as exc:  # noqa: BLE001  # the step's outcome, whatever it is
             error = exc
+        self.task = None  # Its context holds this attempt: a cycle, for the collector to find, of every step.
         # Outside the handler: what the agent raises next has nothing to do with this exception.
         self._end(value, error)
 

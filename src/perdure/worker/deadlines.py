@@ -26,6 +26,7 @@ class Deadlines:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._far: set[Expiring] = set()
+        self.forget: Callable[[Expiring], None] = self._far.discard
         self._near: list[tuple[float, int, Expiring]] = []
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -43,9 +44,6 @@ class Deadlines:
             self._add_near(item)
             if self._timer is None or item.deadline < self._armed_for:
                 self._arm(item.deadline, now)
-
-    def forget(self, item: Expiring) -> None:
-        self._far.discard(item)
 
     def _add_near(self, item: Expiring) -> None:
         self._count += 1

@@ -58,7 +58,6 @@ class Host(Protocol):
     def backlogged(self) -> bool: ...
     def after(self) -> None: ...
     def broken(self, exc: Exception) -> None: ...
-    def hurry(self) -> None: ...
     def guard_next_write(self) -> None: ...
     def pulse(self, position: int, details: bytes | None) -> None: ...
     def park_in_doubt(self, ask: Ask, why: str) -> None: ...
@@ -191,6 +190,8 @@ class Effects:
             return
         if faults.armed:
             faults.hit(_SETTLED, ask.name)
+        writer = self.services.writer
+        writer.settling = True
         if attempt.last_details is not self.details.get(ask.position):
             # Its last heartbeat may still be on its way here.
             self.details[ask.position] = attempt.last_details
@@ -198,7 +199,7 @@ class Effects:
         try:
             if ask.position in run.activation.open:  # else: an abandoned read
                 if not ask.is_read:
-                    run.hurry()
+                    run.outbox.urgent = True  # what follows should be durable at once
                 if attempt.probing:
                     self._probed(attempt, value, error)
                 elif error is None:
@@ -208,7 +209,8 @@ class Effects:
             run.after()
         except Exception as exc:  # noqa: BLE001  # a fault of the runtime must not be lost in a task
             run.broken(exc)
-        self.services.writer.flush_if_alone()
+        finally:
+            writer.settled()
 
     def _succeeded(self, ask: Ask, number: int, value: Any) -> Executed:
         try:

@@ -123,10 +123,6 @@ class Execution:
         """So much is unwritten that even reads should wait for the store."""
         return len(self.activation.out) > limits.batch_records_max or self.services.writer.troubled is not None
 
-    def hurry(self) -> None:
-        """What is delivered next should be durable at once."""
-        self.outbox.urgent = True
-
     def after(self) -> None:
         """Collect what the agent asks for now, hand the records to the writer, see whether the run rests or ends."""
         if self.dead or self.outbox.change is not None:

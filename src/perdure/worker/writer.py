@@ -63,6 +63,7 @@ class Writer:
         self._scheduled = False
         self._busy = False
         self._again = False  # somebody urgent has come since the last batch was taken
+        self.settling = False  # a step settles now: whatever comes of it is one batch
         self._lazy: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._end: asyncio.Future[None] | None = None
@@ -79,15 +80,21 @@ class Writer:
         self._dirty[run] = None
         if urgent:
             self._again = True
-            self._schedule()
+            if not self.settling:
+                self._schedule()
         elif self._lazy is None:
             self._lazy = asyncio.get_running_loop().call_later(
                 limits.lazy_commit_s, self._flush_lazily, context=self._context
             )
 
-    def flush_if_alone(self) -> None:
+    def settled(self) -> None:
         """A step has settled. If no other is under way, waiting for the loop's next turn would gather nothing more."""
-        if self._scheduled and not self.under_way and not self._busy:
+        self.settling = False
+        if self._scheduled or self._busy or not self._again:
+            return
+        if self.under_way:
+            self._schedule()
+        else:
             self._flush()
 
     def forget_all(self) -> None:

@@ -67,6 +67,7 @@ class Engine:
         self._pool: ThreadPoolExecutor | None = None
         self._left: Future[object] | None = None
         self._data_version: int | None = None
+        self._commits = 0
 
     # Open and close
 
@@ -140,16 +141,14 @@ class Engine:
         """Run `work` in one durable transaction. It may run twice, if the first attempt met a lock."""
         if self._left is not None:
             await self.settled()
-        if self._inline():
+        if self._commit_avg_s <= limits.inline_commit_s_max or self._is_trial():
             try:
                 return self._transact(at, work, 0)
             except Locked:
                 pass
         return await self._on_thread(lambda: self._transact(at, work, LOCK_WAIT_MS))
 
-    def _inline(self) -> bool:
-        if self._commit_avg_s <= limits.inline_commit_s_max:
-            return True
+    def _is_trial(self) -> bool:
         # Times taken on the thread include waits for the interpreter's lock, so only an inline commit can show that
         # the disk is fast again.
         self._turn += 1
@@ -161,7 +160,7 @@ class Engine:
         if armed:
             faults.hit(at.before_begin)
         try:
-            db = self._connected(patience_ms)
+            db = self._db or self._connected(patience_ms)
             db.execute("BEGIN IMMEDIATE")
             if armed:
                 faults.hit(at.after_begin)
@@ -171,6 +170,7 @@ class Engine:
             committing = self._monotonic()
             self.commit_unknown = True
             db.execute("COMMIT")
+            self._commits += 1
             if armed:
                 faults.hit(at.after_commit)
         except BaseException as exc:
@@ -178,7 +178,7 @@ class Engine:
             raise  # `_fail` raises for SQLite's own errors
         self.commit_unknown = False
         self._note(self._monotonic() - committing)
-        if self.wal.overdue:
+        if self.wal.pages > self.wal.overdue_at:
             self._look(self.wal.move, patience_ms)
         return value
 
@@ -269,6 +269,11 @@ class Engine:
             await self.read_slowly(self.wal.move_patiently)
         else:
             await self.read(self.wal.move)
+
+    def foreign_version(self, db: Db) -> int:
+        """Changes when another connection has committed, never by commits made here. Call it in a transaction."""
+        # SQLite adds one for each commit, also for our own. What it cannot tell apart looks like a foreign one.
+        return db.data_version() - self._commits
 
     async def changed(self) -> bool:
         version = await self.read(_data_version)

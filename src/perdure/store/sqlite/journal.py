@@ -7,10 +7,11 @@ S1. Reading checks order, gaps and checksums.
 from __future__ import annotations
 
 from typing import Final
+from zlib import crc32
 
 from perdure.errors import StoreDamaged
 from perdure.store.sqlite.db import Db
-from perdure.store.sqlite.rows import record_sum
+from perdure.store.sqlite.rows import MASK, SPREAD, record_sum
 
 # One record.
 INSERT: Final = "INSERT INTO journal (run, seq, epoch, sum, body) VALUES (?, ?, ?, ?, ?)"
@@ -65,7 +66,8 @@ def matching(db: Db, num: int, epoch: int, seq: int, records: list[bytes]) -> in
 def add(db: Db, num: int, epoch: int, seq: int, records: list[bytes]) -> None:
     if len(records) == 2:
         first, second = records
-        sums = record_sum(num, seq, first), record_sum(num, seq + 1, second)
+        salt = num * SPREAD + seq
+        sums = crc32(first, salt & MASK), crc32(second, (salt + 1) & MASK)  # as `record_sum`, on the way of every step
         db.execute(INSERT_TWO, (num, seq, epoch, sums[0], first, seq + 1, sums[1], second))
     elif len(records) == 1:
         db.execute(INSERT, (num, seq, epoch, record_sum(num, seq, records[0]), records[0]))

@@ -1,6 +1,6 @@
 """What this connection has verified about a worker's runs and nobody can have changed since.
 
-L1. A fact from here is used only inside a write transaction in which `PRAGMA data_version` still says that no other
+L1. A fact from here is used only inside a write transaction in which SQLite's data version still says that no other
     connection has committed
 since the fact was read. So it is as good as reading it again, and five lookups in a cold cache cheaper (a fifth of a
 commit, measured).
@@ -11,13 +11,10 @@ What this connection changes itself is kept up by `append`; verbs that take runs
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
 
 from perdure.store.contract import RunWrite
 from perdure.store.sqlite.db import Db
-
-# Changes when another connection has committed, never by commits of this one.
-VERSION: Final = "PRAGMA data_version"
 
 
 class Fact:
@@ -38,9 +35,10 @@ class Fact:
 
 
 class Known:
-    __slots__ = ("db", "mark", "runs", "version", "worker")
+    __slots__ = ("db", "foreign_version", "mark", "runs", "version", "worker")
 
-    def __init__(self) -> None:
+    def __init__(self, foreign_version: Callable[[Db], int]) -> None:
+        self.foreign_version = foreign_version
         self.db: Db | None = None
         self.version = -1
         self.worker = -1  # a registered worker
@@ -49,7 +47,7 @@ class Known:
 
     def confirm(self, db: Db, worker: int) -> bool:
         """Are the facts about `worker` still true? If not they are forgotten. Call it in a write transaction."""
-        version: int = db.execute(VERSION).get
+        version: int = self.foreign_version(db)
         if version == self.version and db is self.db and worker == self.worker:
             return True
         self.db, self.version, self.worker = db, version, -1

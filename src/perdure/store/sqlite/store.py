@@ -40,10 +40,13 @@ class SqliteStore:
         self._engine = Engine(path, world)
         self._stirred = Stirred(path, world.monotonic)
         self._now = world.now
-        self._known = Known()
+        self._known = self._nothing_known()
         # What claims may have taken whose answer never came (a failed COMMIT, a cancelled caller). The next claim
         # brings what they did take.
         self._unanswered: dict[int, list[list[Claimed]]] = {}
+
+    def _nothing_known(self) -> Known:
+        return Known(self._engine.foreign_version)
 
     async def open(self, *, worker: bool) -> None:
         await self._engine.open(worker=worker)
@@ -82,10 +85,10 @@ class SqliteStore:
         try:
             return await self._engine.write(_APPEND, lambda db: append.append(db, known, worker, writes, now))
         except Unbatched:
-            self._known = fresh = Known()
+            self._known = fresh = self._nothing_known()
             return await self._engine.write(_APPEND, lambda db: append.append_singly(db, fresh, worker, writes, now))
         except BaseException:
-            self._known = Known()  # not `clear`: the thread may still use the old one
+            self._known = self._nothing_known()  # not `clear`: the thread may still use the old one
             raise
 
     async def register(self, info: WorkerInfo, *, ttl_s: float) -> int:
@@ -152,7 +155,7 @@ class SqliteStore:
         try:
             return await self._engine.write(at, work)
         finally:
-            self._known = Known()
+            self._known = self._nothing_known()
 
     # Control
 

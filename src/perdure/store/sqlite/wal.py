@@ -36,7 +36,11 @@ _WITHOUT_ROOM: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.ENOENT)
 class Wal:
     def __init__(self) -> None:
         self.pages = 0  # as of the last commit
-        self._move_at = CHECKPOINT_BYTES // PAGE_BYTES
+        self._wait_until(CHECKPOINT_BYTES // PAGE_BYTES)
+
+    def _wait_until(self, pages: int) -> None:
+        self._move_at = pages
+        self.overdue_at = 2 * pages  # nobody called `checkpoint`
 
     def on_commit(self, _db: object, _name: str, pages: int) -> int:
         self.pages = pages
@@ -45,11 +49,6 @@ class Wal:
     @property
     def long(self) -> bool:
         return self.pages > self._move_at
-
-    @property
-    def overdue(self) -> bool:
-        """Nobody called `checkpoint`."""
-        return self.pages > 2 * self._move_at
 
     @property
     def forced(self) -> bool:
@@ -72,10 +71,10 @@ class Wal:
             frames, moved = self.pages, -1  # another checkpoint is at work, or a reader outlasted our patience
         if frames == moved:
             self.pages = 0
-            self._move_at = CHECKPOINT_BYTES // PAGE_BYTES
+            self._wait_until(CHECKPOINT_BYTES // PAGE_BYTES)
         else:
             # What readers still need cannot be moved. Trying again at once would cost two fsyncs for nothing.
-            self._move_at = self.pages + self.pages // 4
+            self._wait_until(self.pages + self.pages // 4)
         if faults.armed:
             faults.hit(AFTER)
 
