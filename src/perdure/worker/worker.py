@@ -335,9 +335,10 @@ class Worker:
     async def wait_idle(self, horizon_s: float) -> None:
         """Until nothing runs here and nothing becomes ready within the horizon."""
         while self.failure is None:
-            if not self.running and not self._arriving:
-                ready = await self.store.next_ready(list(self._agents), only=self._only)
-                if not self.running and not self._arriving and (ready is None or ready > self.world.now() + horizon_s):
-                    return
+            async with self._taking:  # else a run on its way here is neither in the store nor in memory
+                if not self.running and not self._arriving:
+                    ready = await self.store.next_ready(list(self._agents), only=self._only)
+                    if ready is None or ready > self.world.now() + horizon_s:
+                        return
             await asyncio.sleep(0.01)
         raise self.failure
