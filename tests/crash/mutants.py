@@ -68,7 +68,7 @@ def no_fence() -> None:
 
     def naive(db: Any, known: Any, worker: int, writes: Any, now: float) -> Appended:
         for write in writes:
-            journal.add(db, write.num, write.epoch, journal.last(db, write.num) + 1, write.records)
+            journal.add(db, write.num, write.epoch, journal.last(db, write.num) + 1, write.records, now)
             append._apply(db, known, write, now)
         return Appended([Verdict.DONE] * len(writes), known.mark)
 

@@ -208,7 +208,7 @@ def test_a_damaged_journal_stops_its_run_and_no_other(case):
     other = Start("sleeper", "other", [case.book.url, DAY_S])
     assert case.spawn(other).wait() == 0
     with contextlib.closing(apsw.Connection(str(case.store))) as db:
-        db.execute("UPDATE journal SET body = zeroblob(9) WHERE run = 1 AND seq = 2")
+        db.execute("UPDATE journal SET body = zeroblob(9) WHERE run = 1 AND seq = 1")
     case.go_on(clock_ahead_s=2 * DAY_S)
     status = case.kit.ask(case.store, "r", Handle.status)
     assert (status, status.reason) == ("parked", "store")

@@ -10,8 +10,8 @@ from tests.unit.store.support import add, hold, run
 
 from perdure.base.status import ControlKind, Status
 from perdure.errors import StoreDamaged
-from perdure.store.contract import RunChange, RunWrite, Where
-from perdure.testing.conformance.kit import begun, ended, executed
+from perdure.store.contract import RunChange, RunWrite, Verdict, Where
+from perdure.testing.conformance.kit import begun, ended, executed, new
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,70 +25,151 @@ def change(path: Path, sql: str, *values: object) -> None:
 
 
 async def fill(store) -> None:
-    """Runs r and other, ready, with ten records each."""
+    """Runs r and other, ready, with ten records each: 1 to 4 in a first row, the others in a second one."""
     for name in ("r", "other"):
         worker, held = await hold(store, name)
-        await add(store, worker, held, *range(1, 11))
+        await add(store, worker, held, *range(1, 5))
+        store._known = store._nothing_known()
+        await add(store, worker, held, *range(5, 10))
+        await add(store, worker, held, 10)
         await store.retire(worker)
+
+
+HEAD = 8
+WHOLE = executed(5)
+"""Every record of `fill` is as long as this one."""
+
+
+def place(number: int) -> int:
+    """Where that record's head begins in its row."""
+    return (number - (1 if number < 5 else 5)) * (HEAD + len(WHOLE))
+
+
+def spoil(path: Path, number: int, how) -> None:
+    """Change the row of run r that holds this record; `how` gets its bytes and the place of the record's head."""
+    first = 1 if number < 5 else 5
+    db = apsw.Connection(str(path))
+    row = db.execute("SELECT body FROM journal WHERE run = 1 AND seq = ?", (first,)).get
+    db.execute("UPDATE journal SET body = ? WHERE run = 1 AND seq = ?", (how(row, place(number)), first))
+    db.close()
+
+
+def put(at: int, data: bytes):
+    """Other bytes, so far behind the record's head."""
+    return lambda row, head: row[: head + at] + data + row[head + at + len(data) :]
+
+
+@pytest.mark.parametrize(
+    ("number", "how", "words"),
+    [
+        pytest.param(4, put(HEAD, bytes(len(WHOLE))), "record 4 does not match", id="zeros"),
+        pytest.param(10, put(4, b"\0\0\0\0"), "record 10 does not match", id="another checksum"),
+        pytest.param(6, put(0, b"\xff\xff\xff\xff"), "record 6 does not match", id="a great length"),
+        pytest.param(6, put(0, b"\0\0\0\0"), "record 6 does not match", id="no length"),
+        pytest.param(10, lambda row, _: row[:-1], "record 10 does not match", id="cut by a byte"),
+        pytest.param(10, lambda row, head: row[: head + 3], "record 10 is not whole", id="cut in its head"),
+        pytest.param(10, lambda row, head: row[:head], "record 10 is not whole", id="cut before it"),
+        pytest.param(10, lambda row, _: row + b"\0", "record 11 is not whole", id="too long"),
+        pytest.param(2, lambda *_: b"", "record 1 is not whole", id="an empty row"),
+    ],
+)
+def test_a_damaged_record_is_named(number: int, how, words: str, tmp_path: Path) -> None:
+    """With run and number, when the journal is read and by `check`; the other run is fine."""
+    path = tmp_path / "p.db"
+    run(path, fill)
+    spoil(path, number, how)
+    run(path, lambda store: found_in_r(store, words))
 
 
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        ("UPDATE journal SET body = zeroblob(length(body)) WHERE run = 1 AND seq = 4", "record 4 does not match"),
-        ("UPDATE journal SET sum = sum + 1 WHERE run = 1 AND seq = 10", "record 10 does not match"),
-        ("DELETE FROM journal WHERE run = 1 AND seq = 7", "record 7 is missing"),
+        ("DELETE FROM journal WHERE run = 1 AND seq = 1", "record 1 is missing"),
         ("UPDATE journal SET seq = 40 WHERE run = 1 AND seq = 1", "record 1 is missing"),
+        ("UPDATE journal SET seq = 6 WHERE run = 1 AND seq = 5", "record 5 is missing"),
+        ("UPDATE journal SET count = 5 WHERE run = 1 AND seq = 1", "record 5 is"),
+        ("UPDATE journal SET count = 3 WHERE run = 1 AND seq = 1", "record 4 is"),
+        ("UPDATE journal SET count = 0 WHERE run = 1 AND seq = 5", "record 5 is not whole"),
     ],
 )
-def test_a_damaged_record_is_named(sql: str, words: str, tmp_path: Path) -> None:
-    """With run and number, when the journal is read and by `check`; the other run is fine."""
+def test_a_damaged_row_is_named(sql: str, words: str, tmp_path: Path) -> None:
+    """By the record that should be there."""
     path = tmp_path / "p.db"
     run(path, fill)
     change(path, sql)
+    run(path, lambda store: found_in_r(store, words))
 
-    async def scenario(store) -> None:
-        with pytest.raises(StoreDamaged, match=r"run 'r'") as caught:
-            await store.journal(1)
-        assert words in str(caught.value)
-        assert any(words in finding for finding in await store.check())
-        assert len(await store.journal(2)) == 10
 
-    run(path, scenario)
+async def found_in_r(store, words: str) -> None:
+    with pytest.raises(StoreDamaged, match=r"run 'r'") as caught:
+        await store.journal(1)
+    assert words in str(caught.value)
+    assert any(words in finding for finding in await store.check())
+    assert len(await store.journal(2)) == 10
 
 
 def test_two_records_that_change_places_are_found(tmp_path: Path) -> None:
     """The checksum covers run and number too."""
     path = tmp_path / "p.db"
     run(path, fill)
-    change(path, "UPDATE journal SET seq = 100 WHERE run = 1 AND seq = 3")
-    change(path, "UPDATE journal SET seq = 3 WHERE run = 1 AND seq = 4")
-    change(path, "UPDATE journal SET seq = 4 WHERE run = 1 AND seq = 100")
+    size = HEAD + len(WHOLE)
+    spoil(
+        path,
+        2,
+        lambda row, head: (
+            row[:head] + row[head + size : head + 2 * size] + row[head : head + size] + row[head + 2 * size :]
+        ),
+    )
 
     async def scenario(store) -> None:
-        with pytest.raises(StoreDamaged, match="record 3 "):
+        with pytest.raises(StoreDamaged, match="record 2 "):
             await store.journal(1)
 
     run(path, scenario)
 
 
-def test_any_flipped_byte_of_a_record_is_found(tmp_path: Path) -> None:
-    """Each byte of a body, one after the other."""
+def test_a_row_of_another_run_is_found(tmp_path: Path) -> None:
+    """The checksum covers the run."""
     path = tmp_path / "p.db"
     run(path, fill)
-    whole = executed(5)
+    change(
+        path,
+        "UPDATE journal SET body = (SELECT body FROM journal WHERE run = 2 AND seq = 1) WHERE run = 1 AND seq = 1",
+    )
+    run(path, lambda store: found_in_r(store, "record 1 does not match"))
+
+
+def test_any_flipped_byte_of_a_record_is_found(tmp_path: Path) -> None:
+    """Each byte of a record and of its head, one after the other."""
+    path = tmp_path / "p.db"
+    run(path, fill)
 
     async def scenario(store) -> None:
         db = store._engine._connected(0)
-        for n in range(len(whole)):
-            flipped = whole[:n] + bytes([whole[n] ^ 0x10]) + whole[n + 1 :]
+        whole = db.execute("SELECT body FROM journal WHERE run = 1 AND seq = 5").get
+        for at in range(place(6), place(7)):
+            flipped = whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :]
             db.execute("UPDATE journal SET body = ? WHERE run = 1 AND seq = 5", (flipped,))
-            with pytest.raises(StoreDamaged, match="record 5 "):
+            with pytest.raises(StoreDamaged, match="record 6 "):
                 await store.journal(1)
         db.execute("UPDATE journal SET body = ? WHERE run = 1 AND seq = 5", (whole,))
         assert len(await store.journal(1)) == 10
 
     run(path, scenario)
+
+
+def test_a_damaged_journal_stops_one_run_of_a_batch(tmp_path: Path) -> None:
+    """A write that comes again is compared with what is stored; where that cannot be read, its run is refused and the others go on."""
+
+    async def scenario(store) -> None:
+        worker, held = await hold(store)
+        other = (await store.create(new("other"), worker=worker))[0].run
+        await add(store, worker, held, 1, 2)
+        spoil(tmp_path / "p.db", 2, put(HEAD, b"\0"))
+        writes = [RunWrite(run.num, run.epoch, 1, [executed(1), executed(2)]) for run in (held, other)]
+        assert (await store.append(worker, writes)).verdicts == [Verdict.CONFLICT, Verdict.DONE]
+
+    run(tmp_path / "p.db", scenario)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +224,6 @@ def test_an_unknown_status_is_damage(tmp_path: Path) -> None:
         ("UPDATE runs SET worker = 99 WHERE id = 'r'", "held by a worker that does not exist"),
         ("UPDATE runs SET status = 'completed' WHERE id = 'r'", "ended and is ready"),
         ("INSERT INTO controls (run, kind, body, \"by\", at) VALUES (99, 'pause', x'', '', 1)", "no such run"),
-        ("UPDATE journal SET body = x'9163', sum = 0 WHERE run = 1 AND seq = 2", "record 2"),
     ],
 )
 def test_tables_that_contradict_each_other_are_found(sql: str, words: str, tmp_path: Path) -> None:
@@ -156,6 +236,17 @@ def test_tables_that_contradict_each_other_are_found(sql: str, words: str, tmp_p
         assert any(words in finding for finding in await store.check())
 
     run(path, scenario)
+
+
+def test_a_record_of_no_known_kind_is_found(tmp_path: Path) -> None:
+    """Its checksum is right and it means nothing."""
+
+    async def scenario(store) -> None:
+        worker, held = await hold(store)
+        await store.append(worker, [RunWrite(held.num, 1, 1, [begun(), b"\x91\x63"])])
+        assert any("record 2" in finding for finding in await store.check())
+
+    run(tmp_path / "p.db", scenario)
 
 
 def test_a_sound_store_has_no_findings(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 L1. The worker's row, and each run's worker and epoch, are checked in the transaction that writes.
 J1. Records are only added, each run's next number first.
 
-A verdict is found per run, then everything that passed is inserted. A write whose COMMIT answered with an error is
+A verdict is found per run, then everything that passed is written. A write whose COMMIT answered with an error is
 recognised when it comes again. Things that don't work: one statement that checks and inserts (SQLite then builds a
 temporary table: 50 µs).
 """
@@ -11,7 +11,6 @@ temporary table: 50 µs).
 from __future__ import annotations
 
 from typing import Any, Final, cast
-from zlib import crc32
 
 from perdure.base.status import ENDED
 from perdure.errors import LeaseLost
@@ -20,7 +19,7 @@ from perdure.store.sqlite import journal
 from perdure.store.sqlite.db import Db
 from perdure.store.sqlite.errors import REFUSED, Unbatched
 from perdure.store.sqlite.known import Fact, Known
-from perdure.store.sqlite.rows import MASK, SPREAD, encode, end_sum, error_bytes
+from perdure.store.sqlite.rows import encode, end_sum, error_bytes
 
 _ALL: Final = -1
 
@@ -30,9 +29,7 @@ FENCE: Final = (
 )
 # What a run's verdict depends on.
 _CHECK: Final = """
-SELECT num, worker, epoch, (SELECT max(seq) FROM journal WHERE run = num), (SELECT max(id) FROM controls WHERE run =
-  num)
-FROM runs WHERE num = ?"""
+SELECT num, worker, epoch, coalesce((SELECT max(id) FROM controls WHERE run = num), 0) FROM runs WHERE num = ?"""
 # A run's new state.
 _CHANGE: Final = """
 UPDATE runs SET status = ?2, reason = ?3, waiting_on = ?4, ready_at = ?5, result = ?6, error = ?7, end_sum = ?8,
@@ -56,41 +53,71 @@ def append(db: Db, known: Known, worker: int, writes: list[RunWrite], now: float
     if not known.confirm(db, worker):
         known.mark = fence(db, worker)
         known.worker = worker
-    if len(writes) == 1:
-        return _append_one(db, known, worker, writes[0], now)
+    if len(writes) == 1 and (fact := _fact(known, writes[0])) is not None and fact.pos:
+        _write_next(db, known, fact, writes[0], now)
+        return Appended([Verdict.DONE], known.mark)
     facts = [_fact(known, write) for write in writes]
     unknown = [(write.num,) for write, fact in zip(writes, facts, strict=True) if fact is None]
     rows = {row[0]: row for row in db.executemany(_CHECK, unknown)} if unknown else {}
     if len({write.num for write in writes}) < len(writes):
         return append_singly(db, known, worker, writes, now)  # the same run twice: the second write builds on the first
     verdicts: list[Verdict] = []
-    inserts: list[tuple[int, int, int, int, bytes]] = []
-    rest: list[RunWrite] = []
+    passed: list[tuple[Fact, RunWrite, int]] = []
     for write, fact in zip(writes, facts, strict=True):
-        num, epoch, seq, records = write.num, write.epoch, write.seq, write.records
         if fact is not None:
-            fact.due += len(records)
             verdicts.append(Verdict.DONE)
-        else:
-            verdict, stored = _learn(db, known, worker, write, rows.get(num))
-            verdicts.append(verdict)
-            if verdict is not Verdict.DONE or stored == _ALL:
-                continue
-            seq, records = seq + stored, records[stored:]
-        base = num * SPREAD
-        for body in records:
-            inserts.append((num, seq, epoch, crc32(body, (base + seq) & MASK), body))
-            seq += 1
-        if write.change is not None or write.progress is not None or write.pulses or write.controls_seen:
-            rest.append(write)
+            passed.append((fact, write, 0))
+            continue
+        verdict, stored = _judge(db, worker, write, rows.get(write.num))
+        verdicts.append(verdict)
+        if verdict is Verdict.DONE and stored != _ALL:
+            passed.append((_learn(known, write, stored, rows[write.num]), write, stored))
     try:
-        if inserts:
-            db.executemany(journal.INSERT, inserts)
-        for write in rest:
-            _apply(db, known, write, now)
+        _write_all(db, known, passed, now)
     except REFUSED:
         raise Unbatched from None
     return Appended(verdicts, known.mark)
+
+
+def _write_next(db: Db, known: Known, fact: Fact, write: RunWrite, now: float) -> None:
+    """As `_write_all`, for one run whose row still grows: every step of a run that is alone."""
+    try:
+        if records := write.records:
+            row, count = fact.row + journal.pack(write.num, fact.due, records), fact.count + len(records)
+            db.execute(journal.GROW, (fact.pos, row, count, now))
+            fact.grows(fact.pos, row, count)
+            fact.due += len(records)
+        if _has_more(write):
+            _apply(db, known, write, now)
+    except REFUSED:
+        raise Unbatched from None
+
+
+def _write_all(db: Db, known: Known, passed: list[tuple[Fact, RunWrite, int]], now: float) -> None:
+    begun: list[tuple[int, int, int, int, int, float, bytes]] = []
+    grown: list[tuple[int, bytes, int, float]] = []
+    pos = 0
+    for fact, write, stored in passed:
+        records = write.records[stored:] if stored else write.records
+        if not records:
+            continue
+        packed = journal.pack(write.num, fact.due, records)
+        if fact.pos:
+            row, count = fact.row + packed, fact.count + len(records)
+            grown.append((fact.pos, row, count, now))
+            fact.grows(fact.pos, row, count)
+        else:
+            pos = (pos or journal.last_pos(db)) + 1
+            begun.append((pos, write.num, fact.due, len(records), write.epoch, now, packed))
+            fact.grows(pos, packed, len(records))
+        fact.due += len(records)
+    if grown:
+        db.executemany(journal.GROW, grown)
+    if begun:
+        db.executemany(journal.INSERT, begun)
+    for _, write, _ in passed:
+        if _has_more(write):
+            _apply(db, known, write, now)
 
 
 def append_singly(db: Db, known: Known, worker: int, writes: list[RunWrite], now: float) -> Appended:
@@ -99,13 +126,16 @@ def append_singly(db: Db, known: Known, worker: int, writes: list[RunWrite], now
     mark = fence(db, worker)
     verdicts: list[Verdict] = []
     for write in writes:
-        verdict, stored = _judge(db, worker, write, db.execute(_CHECK, (write.num,)).get)
+        row = db.execute(_CHECK, (write.num,)).get
+        verdict, stored = _judge(db, worker, write, row)
         if verdict is Verdict.DONE and stored != _ALL:
             db.execute("SAVEPOINT one_run")
             try:
-                _write(db, known, write, stored, now)
+                fact = _learn(known, write, stored, row)
+                _write_all(db, known, [(fact, write, stored)], now)
             except REFUSED:
                 db.execute("ROLLBACK TO one_run")
+                known.runs.pop(write.num, None)
                 verdict = Verdict.CONFLICT
             db.execute("RELEASE one_run")
         verdicts.append(verdict)
@@ -121,43 +151,25 @@ def fence(db: Db, worker: int) -> int:
     return cast("int", mark)
 
 
-def _append_one(db: Db, known: Known, worker: int, write: RunWrite, now: float) -> Appended:
-    fact = _fact(known, write)
-    if fact is not None:
-        fact.due += len(write.records)
-        verdict, stored = Verdict.DONE, 0
-    else:
-        verdict, stored = _learn(db, known, worker, write, db.execute(_CHECK, (write.num,)).get)
-    if verdict is Verdict.DONE and stored != _ALL:
-        try:
-            _write(db, known, write, stored, now)
-        except REFUSED:
-            raise Unbatched from None
-    return Appended([verdict], known.mark)
-
-
 def _fact(known: Known, write: RunWrite) -> Fact | None:
     """What is known of the run, if that suffices for this write."""
     fact = known.runs.get(write.num)
     return fact if fact is not None and fact.suffices(write) else None
 
 
-def _learn(db: Db, known: Known, worker: int, write: RunWrite, row: Any) -> tuple[Verdict, int]:
-    """As `_judge`; and what will be true of the run after this write. Forgotten with all else if the transaction fails."""
-    verdict, stored = _judge(db, worker, write, row)
-    if verdict is Verdict.DONE and stored != _ALL:
-        due = (row[3] or 0) + 1 + len(write.records) - stored
-        known.runs[write.num] = Fact(write.epoch, due, row[4] or 0)
-    return verdict, stored
+def _learn(known: Known, write: RunWrite, stored: int, row: Any) -> Fact:
+    """What is true of a run whose write has passed, but for its last `stored` records. Forgotten with all else if the transaction fails."""
+    fact = known.runs[write.num] = Fact(write.epoch, write.seq + stored, row[3])
+    return fact
 
 
 def _judge(db: Db, worker: int, write: RunWrite, row: Any) -> tuple[Verdict, int]:
     """The verdict, and how many of the records are stored already; `_ALL` if nothing is left to write."""
     if row is None:
         return Verdict.FENCED, 0
-    holder, epoch, last, newest_control = row[1:5]
+    _, holder, epoch, newest_control = row
     held = holder == worker and epoch == write.epoch
-    due = (last or 0) + 1
+    due = journal.last(db, write.num) + 1
     stored = 0
     if write.seq != due:
         known = journal.matching(db, write.num, write.epoch, write.seq, write.records) if 0 < write.seq < due else None
@@ -168,15 +180,14 @@ def _judge(db: Db, worker: int, write: RunWrite, row: Any) -> tuple[Verdict, int
             return Verdict.DONE, stored if held else _ALL
     if not held:
         return Verdict.FENCED, 0
-    if write.unless_control is not None and newest_control is not None and newest_control > write.unless_control:
+    if write.unless_control is not None and newest_control > write.unless_control:
         return Verdict.CONTROL, 0
     return Verdict.DONE, stored
 
 
-def _write(db: Db, known: Known, write: RunWrite, stored: int, now: float) -> None:
-    journal.add(db, write.num, write.epoch, write.seq + stored, write.records[stored:] if stored else write.records)
-    if write.change is not None or write.progress is not None or write.pulses or write.controls_seen:
-        _apply(db, known, write, now)
+def _has_more(write: RunWrite) -> bool:
+    """Is there more to it than records?"""
+    return bool(write.change is not None or write.progress is not None or write.pulses or write.controls_seen)
 
 
 def _apply(db: Db, known: Known, write: RunWrite, now: float) -> None:

@@ -9,10 +9,11 @@ from typing import Final
 
 from perdure.base.records import decode_record
 from perdure.errors import StoreDamaged
+from perdure.store.sqlite import journal
 from perdure.store.sqlite.db import Db
-from perdure.store.sqlite.rows import RUN, record_sum, run_row
+from perdure.store.sqlite.rows import RUN, run_row
 
-_JOURNAL: Final = "SELECT run, seq, sum, body FROM journal ORDER BY run, seq"
+_JOURNAL: Final = "SELECT run, seq, count, body FROM journal ORDER BY run, seq"
 _PROBLEMS: Final = (
     (
         "SELECT DISTINCT run FROM journal WHERE run NOT IN (SELECT num FROM runs)",
@@ -53,17 +54,24 @@ def check(db: Db) -> list[str]:
 def _journals(db: Db) -> list[str]:
     found: list[str] = []
     current, expected = 0, 1
-    for run, seq, stored_sum, body in db.execute(_JOURNAL):
+    for run, seq, count, row in db.execute(_JOURNAL):
         if run != current:
             current, expected = run, 1
         if seq != expected:
             found.append(f"run number {run}: record {expected} is missing")
-        expected = seq + 1
-        if stored_sum != record_sum(run, seq, body):
-            found.append(f"run number {run}: record {seq} does not match its checksum")
-            continue
+        expected = seq + count
         try:
-            decode_record(body)
-        except StoreDamaged as exc:
-            found.append(f"run number {run}: record {seq}: {exc}")
+            records = journal.unpack(run, seq, count, row)
+        except journal.Broken as broken:
+            found.append(f"run number {run}: record {broken.seq} {broken.what}")
+            continue
+        found += [text for number, record in enumerate(records, seq) for text in _unreadable(run, number, record)]
     return found
+
+
+def _unreadable(run: int, seq: int, record: bytes) -> list[str]:
+    try:
+        decode_record(record)
+    except StoreDamaged as exc:
+        return [f"run number {run}: record {seq}: {exc}"]
+    return []

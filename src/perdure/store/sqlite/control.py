@@ -110,7 +110,7 @@ def _of_free(db: Db, run: RunRow, kind: ControlKind, now: float, *, unpaused: bo
 def end_now(db: Db, num: int, now: float) -> None:
     """Cancelled, with its record, without a worker."""
     epoch = db.execute("SELECT epoch FROM runs WHERE num = ?", (num,)).get
-    journal.add(db, num, epoch, journal.last(db, num) + 1, [encode_record(Ended(now, status=Status.CANCELLED))])
+    journal.add(db, num, epoch, journal.last(db, num) + 1, [encode_record(Ended(now, status=Status.CANCELLED))], now)
     db.execute(_DROP_ALL, (num,))
     db.execute(_END, (num, now))
 

@@ -15,17 +15,28 @@ from collections.abc import Callable
 
 from perdure.store.contract import RunWrite
 from perdure.store.sqlite.db import Db
+from perdure.store.sqlite.journal import ROW_BYTES
 
 
 class Fact:
-    """A run that the worker holds."""
+    """A run that the worker holds, and the journal's row that grows with it."""
 
-    __slots__ = ("due", "epoch", "newest_control")
+    __slots__ = ("count", "due", "epoch", "newest_control", "pos", "row")
 
     def __init__(self, epoch: int, due: int, newest_control: int) -> None:
         self.epoch = epoch
         self.due = due  # the number of its next record
         self.newest_control = newest_control
+        self.pos = 0  # where its last row lies; 0: the next records begin a new one
+        self.row = b""
+        self.count = 0
+
+    def grows(self, pos: int, row: bytes, count: int) -> None:
+        """Its last row is this from now on."""
+        if len(row) < ROW_BYTES:
+            self.pos, self.row, self.count = pos, row, count
+        elif self.pos:
+            self.pos, self.row = 0, b""
 
     def suffices(self, write: RunWrite) -> bool:
         """Is `write` the next one of a run that is held, with no newer control in its way?"""

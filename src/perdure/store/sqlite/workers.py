@@ -14,6 +14,7 @@ from perdure.base.records import DELIVERED
 from perdure.base.status import ENDED, Reason, Status
 from perdure.errors import LeaseLost
 from perdure.store.contract import WorkerInfo, WorkerRow
+from perdure.store.sqlite import journal
 from perdure.store.sqlite.control import TERMINATE_PENDING, end_now
 from perdure.store.sqlite.db import Db
 from perdure.store.sqlite.rows import text, worker_row
@@ -30,13 +31,8 @@ _LEASE: Final = "SELECT lease_until, ttl_s FROM workers WHERE num = ?"
 _REMOVE: Final = "DELETE FROM workers WHERE num = ?"
 # What a worker holds.
 _HELD: Final = """
-SELECT num, id, status, crashes, crash_seq, (SELECT coalesce(max(seq), 0) FROM journal WHERE run = num), EXISTS
-  (SELECT 1 FROM controls WHERE run = num)
+SELECT num, id, status, crashes, crash_seq, EXISTS (SELECT 1 FROM controls WHERE run = num)
 FROM runs WHERE worker = ? ORDER BY num"""
-# Did a run get on since a record? A record's second byte says what it is.
-_GOT_ON: Final = (
-    "SELECT EXISTS (SELECT 1 FROM journal WHERE run = ?1 AND seq > ?2 AND instr(?3, substr(body, 2, 1)) > 0)"
-)
 # Nobody holds it any more.
 _FREE: Final = """
 UPDATE runs SET worker = NULL, status = ?2, reason = coalesce(?3, reason), waiting_on = iif(?2 = 'queued', NULL,
@@ -87,12 +83,11 @@ def bury(db: Db, worker: int, *, dead: bool, now: float) -> list[str] | None:
         return None
     ids: list[str] = []
     for row in db.execute(_HELD, (worker,)).fetchall():
-        num, run_id, status, crashes, crash_seq, last, asked = row
+        num, run_id, status, crashes, crash_seq, asked = row
         ids.append(run_id)
         if _moves(status):
-            got_on = db.execute(_GOT_ON, (num, crash_seq, _PROGRESS_TAGS)).get
-            crashes = 1 if got_on else crashes + 1
-            db.execute(_CRASHED, (num, crashes, last))
+            crashes = 1 if journal.any_after(db, num, crash_seq, _is_progress) else crashes + 1
+            db.execute(_CRASHED, (num, crashes, journal.last(db, num)))
             if crashes > limits.crashes_without_progress_max:
                 db.execute(_FREE, (num, Status.PARKED, Reason.CRASH_LOOP, None, now))
                 _end_if_asked(db, num, asked, now)
@@ -103,9 +98,13 @@ def bury(db: Db, worker: int, *, dead: bool, now: float) -> list[str] | None:
 
 
 def retire(db: Db, worker: int, now: float) -> None:
-    for num, _, status, _, _, _, asked in db.execute(_HELD, (worker,)).fetchall():
+    for num, _, status, _, _, asked in db.execute(_HELD, (worker,)).fetchall():
         _free(db, num, status, asked, now)
     db.execute(_REMOVE, (worker,))
+
+
+def _is_progress(record: bytes) -> bool:
+    return record[1] in _PROGRESS_TAGS
 
 
 def _moves(status: str) -> bool:

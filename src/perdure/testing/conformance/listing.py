@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from perdure.base.records import Executed, encode_record
 from perdure.base.status import Status
 from perdure.store.contract import Progress, RunChange, Where
-from perdure.testing.conformance.kit import Kit, begun
+from perdure.testing.conformance.kit import Kit, begun, executed
 
 
 async def _ids(kit: Kit, where: Where, limit: int = 100, before: int | None = None) -> list[str]:
@@ -98,14 +97,15 @@ async def hostile_filters_are_data(kit: Kit) -> None:
 
 
 async def updated_at_follows_the_records(kit: Kit) -> None:
-    """The later of the row's change and the last record's time."""
+    """The later of the row's change and the last append, by the store's clock."""
     worker = await kit.worker()
     run = await kit.held("r", worker)
-    at = kit.world.time + 77.5
-    await kit.write(worker, run, begun(), encode_record(Executed(at, position=1, attempt=1)))
-    assert (await kit.row("r")).updated_at == at
+    for seq, record in enumerate((begun(), executed(1), executed(2)), 1):
+        kit.world.advance(77.5)
+        await kit.write(worker, run, record, seq=seq)
+        assert (await kit.row("r")).updated_at == kit.world.time
     kit.world.advance(100)
-    await kit.write(worker, run, seq=3, change=RunChange(Status.WAITING, waiting_on="timer"))
+    await kit.write(worker, run, seq=4, change=RunChange(Status.WAITING, waiting_on="timer"))
     assert (await kit.row("r")).updated_at == kit.world.time
 
 
