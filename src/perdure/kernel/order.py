@@ -1,7 +1,7 @@
 """asyncio 3.11 is not deterministic by itself: three places iterate sets of objects that hash by address.
 
 - `gather` returns a future of a class of its own; put into a set it hashes by its address. It gets a number instead.
-- `as_completed` starts coroutines in the order of `set(coroutines)`. On a run's loop that set keeps the order of its input.
+- `as_completed` starts what it is given in the order of `set(awaitables)`. On a run's loop that set keeps the order of its input.
 - `all_tasks` copies a set that holds the tasks of all runs of the process. On a run's loop it sees that run's tasks, in creation order.
 
 They are behaviour-neutral on every other loop. Replacing `asyncio.as_completed` itself would not reach code that imported it by name.
@@ -52,4 +52,4 @@ def _set_in_order(items: Iterable[Any] = ()) -> Any:
     if not hasattr(get_running_loop(), "take_number"):
         return set(items)
     ordered = dict.fromkeys(items)
-    return ordered if any(asyncio.iscoroutine(item) for item in ordered) else set(ordered)
+    return set(ordered) if all(map(asyncio.isfuture, ordered)) else ordered

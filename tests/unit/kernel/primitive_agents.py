@@ -388,6 +388,22 @@ async def many_as_completed() -> Any:
     return sorted(results)
 
 
+class Looking:
+    """An awaitable of the user's own: it hashes by its address."""
+
+    def __init__(self, tag: str, seconds: float) -> None:
+        self.tag, self.seconds = tag, seconds
+
+    def __await__(self) -> Any:
+        return look(self.tag, self.seconds).__await__()
+
+
+@example
+async def own_awaitables_as_completed() -> Any:
+    mine = [Looking(f"m{n}", 0.1 + n / 100) for n in range(30)]
+    return [await next_one for next_one in asyncio.as_completed(mine)]
+
+
 @example
 async def wait_first_completed() -> Any:
     log = Log()
