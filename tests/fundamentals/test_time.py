@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,7 @@ from uuid import UUID
 import pytest
 from tests.fundamentals.conftest import kinds, steps, until
 
-from perdure import agent, run, step
+from perdure import RunFailed, agent, run, step
 from perdure.base import limits
 
 did: list[Any] = []
@@ -96,6 +97,40 @@ def test_a_sleep_survives_the_program(durably: Any) -> None:
 
     durably(first)
     durably(second)
+
+
+@agent
+async def time_sleeps_for_ever(seconds: float) -> None:
+    async with asyncio.timeout(math.inf):
+        await asyncio.sleep(seconds)
+
+
+@pytest.mark.parametrize("seconds", [math.inf, 1e18])
+def test_a_sleep_without_end_is_shown_as_the_end_of_the_calendar(durably: Any, seconds: float) -> None:
+    """`asyncio.sleep(math.inf)` waits for ever; the run and the list of runs can still be looked at, and it can be
+    cancelled."""
+
+    async def main(app: Any) -> None:
+        handle = await app.start(time_sleeps_for_ever, seconds)
+        later = await app.start(time_sleeps_for_ever, seconds, delay=math.inf)
+        view = await until(handle, "waiting", waiting_on="timer")
+        assert view.ready_at == (await later.status()).view.ready_at == "9999-12-31T23:59:59.000Z"
+        assert len(await app.list()) == 2
+        assert "timer" not in await kinds(handle)
+        await handle.cancel()
+        await until(handle, "cancelled")
+
+    durably(main)
+
+
+def test_a_sleep_of_no_number_of_seconds_is_refused(durably: Any) -> None:
+    """A NaN never falls due: it is the mistake of the line that sleeps."""
+
+    async def main(app: Any) -> None:
+        with pytest.raises(RunFailed, match="ValueError: Invalid delay: NaN"):
+            await (await app.start(time_sleeps, math.nan)).result()
+
+    durably(main)
 
 
 @agent

@@ -118,7 +118,7 @@ class Perdure:
             input=input_of(*registry.bound(spec, args, kwargs)),
             queue=queue,
             priority=priority,
-            ready_at=self.world.now() + delay if delay > 0 else None,
+            ready_at=min(self.world.now() + delay, limits.moment_max_s) if delay > 0 else None,
             tags=_checked_tags(tags or {}),
         )
         if self.worker is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import math
 import sys
 from _thread import get_ident
 from asyncio import _get_running_loop as get_running_loop
@@ -221,6 +222,10 @@ class RunLoop(asyncio.AbstractEventLoop):
             handle = _Timer(when, 0, callback, args, context)
             self._ready.append(handle)
             return handle
+        if not when <= limits.moment_max_s:
+            if math.isnan(when):
+                raise ValueError("Invalid delay: NaN (not a number)")
+            when = limits.moment_max_s
         self.timers_made += 1
         timer = _Timer(when, self.timers_made, callback, args, context)
         heapq.heappush(self._timers, timer)
