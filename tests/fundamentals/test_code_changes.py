@@ -303,6 +303,62 @@ def test_once_no_old_run_is_left_the_patch_can_be_dropped(durably: Any, version:
     durably(main)
 
 
+SLEPT = """
+    await fetch("pages")
+    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.4)
+    return await send("draft")
+"""
+SLEPT_OTHERWISE = {
+    "it sleeps longer": ("await asyncio.sleep(0.01)", "await asyncio.sleep(70)", "await asyncio.sleep(70)"),
+    "another timer comes before it": (
+        "await asyncio.sleep(0.01)",
+        "await asyncio.wait_for(asyncio.sleep(0.01), 30)",
+        "await asyncio.wait_for(asyncio.sleep(0.01), 30)",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", SLEPT_OTHERWISE)
+def test_a_timer_that_has_fired_is_not_taken_for_one_that_is_due_later(durably: Any, version: Any, change: str) -> None:
+    """A sleep that is over cannot have been longer, and its end is never the end of a timeout that the new code has
+    put around it: the run parks, and the right code goes on."""
+    old, new, line = SLEPT_OTHERWISE[change]
+    began(durably, version(SLEPT))
+    wrong = version(SLEPT.replace(old, new))
+
+    async def diverges(app: Any) -> None:
+        view = await until(app.get("r"), "parked", reason="diverged")
+        data = view.error["data"]
+        assert wrong.lines[data["line"] - 1].strip() == line
+        assert data["recorded"]["what"] == "timer 1 fired"
+        assert data["asked"]["what"].startswith("timer 1, due ")
+        assert data["last_common"] == {"position": 1, "name": "fetch"}
+
+    durably(diverges)
+    right = version(SLEPT)
+
+    async def goes_on(app: Any) -> None:
+        await until(app.get("r"), "completed")
+        assert right.did == ["draft"]
+
+    durably(goes_on)
+
+
+def test_a_sleep_that_is_over_may_become_shorter_and_one_that_lasts_may_become_anything(
+    durably: Any, version: Any
+) -> None:
+    """What is recorded stands; a sleep the run is still in takes its new length."""
+    began(durably, version(SLEPT))
+    shorter = version(SLEPT.replace("0.01", "0.001").replace("0.4", "0.5"))
+
+    async def main(app: Any) -> None:
+        assert await app.get("r").result() == "draft"
+        assert shorter.did == ["draft"]
+
+    durably(main)
+
+
 HASHES = """
     for name in {"alpha", "beta", "gamma", "delta", "epsilon", "zeta"}:
         await fetch(name)

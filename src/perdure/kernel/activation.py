@@ -189,7 +189,7 @@ class Activation:
             case Executed():
                 self._finish(record)
             case Fired():
-                if not self.loop.fire(record.timer):
+                if not self.loop.fire(record.timer, record.at):
                     raise divergence.no_timer(self, record)
                 self._pump()
             case Begun():

@@ -55,10 +55,12 @@ def not_open(run: Replayed, position: int, record: AnyRecord) -> Diverged:
 
 
 def no_timer(run: Replayed, record: Fired) -> Diverged:
+    timer = run.loop.live_timer(record.timer)
+    asked = f"timer {timer.number}, due {timer.due - record.at:g} s later" if timer else "no such timer"
     return _diverged(
         run,
         {"name": "timer", "what": f"timer {record.timer} fired"},
-        {"name": None, "what": "no such timer"},
+        {"name": None, "what": asked},
         _main_line(run),
     )
 

@@ -161,19 +161,24 @@ class RunLoop(asyncio.AbstractEventLoop):
             heapq.heappop(timers)
         return timers[0] if timers else None
 
-    def fire(self, number: int) -> bool:
-        """Make one timer due. False if there is no such live timer."""
+    def fire(self, number: int, at: float) -> bool:
+        """A timer fell due at that time. False if there is no such live timer, or if it is due later."""
         first = self.next_timer()
         if first is not None and first.number == number:
+            if first.due > at:
+                return False
             self._ready.append(heapq.heappop(self._timers))
             return True
-        for timer in self._timers:
-            if timer.number == number and not timer._cancelled:
-                self._timers.remove(timer)
-                heapq.heapify(self._timers)
-                self._ready.append(timer)
-                return True
-        return False
+        timer = self.live_timer(number)
+        if timer is None or timer.due > at:
+            return False
+        self._timers.remove(timer)
+        heapq.heapify(self._timers)
+        self._ready.append(timer)
+        return True
+
+    def live_timer(self, number: int) -> _Timer | None:
+        return next((timer for timer in self._timers if timer.number == number and not timer._cancelled), None)
 
     def adopt(self, task: RunTask) -> None:
         self._tasks.append(task)

@@ -51,7 +51,7 @@ def plan_retry(numbered: list[AnyRecord], *, at: float, by: str) -> list[AnyReco
         if isinstance(cause, Begun):
             again.append(cause)
         elif isinstance(cause, Fired):
-            again.append(Fired(at, cause.timer))
+            again.append(Fired(max(at, cause.at), cause.timer))
     again += [
         msgspec.structs.replace(record, at=at)
         for record in outcomes
