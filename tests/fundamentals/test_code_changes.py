@@ -303,6 +303,33 @@ def test_once_no_old_run_is_left_the_patch_can_be_dropped(durably: Any, version:
     durably(main)
 
 
+TWO_PATCHES = """
+    if run.patched("first"):
+        await asyncio.gather(fetch("a"), later())
+    else:
+        await fetch("pages")
+    await asyncio.sleep(0.4)
+    return await send("new" if run.patched("second") else "old")
+
+async def later():
+    run.patched("second")
+    await write("b")
+"""
+
+
+def test_a_patch_can_be_dropped_while_another_one_beside_it_stays(durably: Any, version: Any) -> None:
+    """What is recorded of a patch that the code no longer asks for is passed over: the other one is answered as
+    before."""
+    began(durably, version(TWO_PATCHES))
+    one_left = version(TWO_PATCHES.replace('run.patched("first")', "True"))
+
+    async def main(app: Any) -> None:
+        assert await app.get("r").result() == "new"
+        assert one_left.did == ["new"]
+
+    durably(main)
+
+
 SLEPT = """
     await fetch("pages")
     await asyncio.sleep(0.01)

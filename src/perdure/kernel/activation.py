@@ -43,6 +43,7 @@ from perdure.kernel.ask import Ask
 from perdure.kernel.failure import error_data, raise_as
 from perdure.kernel.generators import close_in_order
 from perdure.kernel.loop import RunLoop, RunTask
+from perdure.kernel.patches import recorded
 from perdure.kernel.spec import AgentSpec, StepSpec
 from perdure.kernel.superseded import effective
 
@@ -95,8 +96,7 @@ class Activation:
                 case Asked():
                     self._match_ask(record)
                 case Patched():
-                    if self._emitted and isinstance(self._emitted[0], Patched):
-                        self._emitted.popleft()
+                    pass  # `patched` has looked ahead for it.
                 case _:
                     if self._emitted:
                         raise divergence.added(self, self._emitted[0], record)
@@ -368,14 +368,11 @@ class Activation:
         known = self._patches.get(name)
         if known is not None:
             return known
-        taken = True
-        if self.replaying:
-            index = self._cursor + 1 + len(self._emitted)
-            following = self._journal[index] if index < len(self._journal) else None
-            taken = following is None or (isinstance(following, Patched) and following.name == name)
-        self._patches[name] = taken
-        if taken:
+        asked = sum(isinstance(item, Ask) for item in self._emitted)
+        known = recorded(name, self._journal, self._cursor + 1, asked) if self.replaying else None
+        if known is None:
             self._emit(Patched(self.loop.now, name))
+        taken = self._patches[name] = known is not False
         return taken
 
     def main_coro(self) -> Any:
