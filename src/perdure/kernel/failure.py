@@ -37,8 +37,7 @@ def error_data(exc: BaseException, *, step: str = "", position: int = 0) -> Erro
 def raise_as(error: ErrorData, raises: tuple[type[BaseException], ...]) -> BaseException:
     """The exception agent code gets: a class named in `raises=`, else a `StepError`. Nothing is imported by name (S2)."""
     for cls in raises:
-        if cls.__name__ == error.type:
-            exc = _rebuild(cls, error)
+        if cls.__name__ == error.type and (exc := _rebuild(cls, error)) is not None:
             with contextlib.suppress(AttributeError):
                 exc.perdure_step = (error.step, error.position)  # type: ignore[attr-defined]  # read by `_failed_step`
             return exc
@@ -61,14 +60,18 @@ def _failed_step(exc: BaseException | None) -> tuple[str, int] | None:
     return None
 
 
-def _rebuild(cls: type[BaseException], error: ErrorData) -> BaseException:
+def _rebuild(cls: type[BaseException], error: ErrorData) -> BaseException | None:
+    """None if data alone does not make one: a group has exceptions among its arguments, and no future takes a `StopIteration`."""
+    if issubclass(cls, StopIteration):
+        return None
     args: Any = _value(error.args)
-    try:
+    with contextlib.suppress(Exception):  # a constructor of the user's, with arguments of its own
         return cls(*(args if args is not None else [error.message]))
-    except Exception:  # noqa: BLE001  # a constructor of the user's, with arguments of its own
+    with contextlib.suppress(Exception):
         exc = cls.__new__(cls)
         exc.args = tuple(args or [error.message])
         return exc
+    return None
 
 
 def _traceback(exc: BaseException) -> str:

@@ -21,6 +21,7 @@ from perdure.base.records import Asked, Begun, Ended, Executed, Fired, decode_re
 from perdure.errors import Diverged
 from perdure.kernel import activation as activation_module
 from perdure.kernel.activation import Activation
+from perdure.kernel.failure import error_data
 from perdure.kernel.loop import RunTask
 from perdure.kernel.spec import input_of
 from perdure.testing.replay import Play, ReplayMismatch, Script, check, play, replay_prefixes
@@ -234,6 +235,27 @@ def test_errors_replay_as_they_were_live() -> None:
         ["Permanent", "no way", None, "refuse", 2, "Permanent: no way"],
         ["ValueError", "('bad', 7)", {"code": [1, 2]}, "refuse", 3, "ValueError: ('bad', 7)"],
     ]
+
+
+@step(raises=(ExceptionGroup, StopIteration))
+async def refuse_in_a_group() -> None: ...
+
+
+@pytest.mark.parametrize("raised", [ExceptionGroup("several", [ValueError(1), KeyError(2)]), StopIteration(3)])
+def test_a_declared_error_that_cannot_be_made_again_is_a_step_error(raised: Exception) -> None:
+    """1.6.4: a class in `raises` whose error is more than data does not fail the run behind the agent's back."""
+
+    @agent(name="rules_declared_group")
+    async def catches() -> Any:
+        try:
+            await refuse_in_a_group()
+        except StepError as exc:
+            return exc.type
+
+    activation = live(catches)
+    activation.deliver(Executed(1_000.0, 1, 1, error=error_data(raised, step="refuse_in_a_group", position=1)))
+    assert activation.ended is not None
+    assert codec.decode(activation.ended.result) == type(raised).__name__
 
 
 def test_an_exception_object_handed_over_live_would_not_replay(monkeypatch: pytest.MonkeyPatch) -> None:
