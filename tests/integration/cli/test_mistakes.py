@@ -51,6 +51,18 @@ def test_a_module_that_does_not_import(cli, text, words, command):
     assert not (cli.folder / "perdure.db").exists()
 
 
+def test_a_clock_that_the_module_keeps_in_a_table(cli):
+    """The guard stands before the module is loaded: what it takes by name then is refused as well, with the line."""
+    cli.write(
+        "kept.py",
+        "from datetime import datetime\nfrom perdure import agent\nTABLE = {'now': datetime.now}\n\n"
+        "@agent\nasync def a():\n    return str(TABLE['now']())\n",
+    )
+    err = cli("run", "kept:a", code=1).err
+    assert "kept.py:7: agent code uses datetime.datetime.now()" in err
+    assert "run.now()" in err
+
+
 def test_a_module_that_is_not_there(cli):
     """Where it was looked for, and what is there instead."""
     assert "there is no module 'nope'" in cli("run", "nope:a", code=3).err

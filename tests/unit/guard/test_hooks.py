@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,21 @@ def test_stand_ins_look_and_pickle_like_what_they_stand_for(name):
     assert fn.__doc__ == original.__doc__
     assert pickle.loads(pickle.dumps(fn)) is fn
     assert copy.deepcopy(fn) is fn
+
+
+def test_datetime_is_itself_outside_agent_code():
+    """`now` and `utcnow` give what they gave: of the class they are asked of, in the zone they are given."""
+
+    class Mine(datetime):
+        pass
+
+    assert type(Mine.now()) is type(Mine.utcnow()) is Mine
+    assert type(datetime.now()) is type(datetime(2026, 1, 2).now()) is datetime
+    assert datetime.now(tz=UTC).tzinfo is datetime.now(UTC).tzinfo is UTC
+    assert pickle.loads(pickle.dumps(datetime.now))(UTC) >= datetime.fromtimestamp(time.time() - 60, UTC)
+    assert str(inspect.signature(datetime.now)) == "(tz=None)"
+    with pytest.raises(TypeError, match="tzinfo"):
+        datetime.now("UTC")
 
 
 def test_a_builtin_kept_on_a_class_stays_a_function():

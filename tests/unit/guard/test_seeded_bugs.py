@@ -25,28 +25,34 @@ BUGS = {
     "strftime of now": (BOTH, "strftime", "run.now()", agent("return time.strftime('%Y')  # BAD", "import time")),
     "import in the agent": (BOTH, "time.time", "run.now()", agent("import time\nreturn time.time()  # BAD")),
     "name imported in the agent": (BOTH, "time.time", "run.now()", agent("from time import time as t\nreturn t()  # BAD")),
-    "datetime.now, class": (SCAN, "datetime.datetime.now()", "run.now()", agent("return datetime.now()  # BAD", "from datetime import datetime")),
-    "datetime.now, module": (SCAN, "datetime.datetime.now()", "run.now()", agent("return datetime.datetime.now()  # BAD", "import datetime")),
-    "datetime.now, alias": (SCAN, "datetime.datetime.now()", "run.now()", agent("return dt.datetime.now(dt.UTC)  # BAD", "import datetime as dt")),
-    "datetime.now, in the agent": (SCAN, "datetime.datetime.now()", "run.now()", agent("from datetime import datetime\nreturn datetime.now()  # BAD")),
-    "datetime.now, bound": (SCAN, "datetime.datetime.now()", "run.now()", agent("return now()  # BAD", "from datetime import datetime\nnow = datetime.now")),
-    "datetime.now, subclass": (SCAN, "datetime.datetime.now()", "run.now()", agent("return Mine.now()  # BAD", "from datetime import datetime\nclass Mine(datetime): pass")),
-    "datetime.now, partial": (SCAN, "datetime.datetime.now()", "run.now()", agent("return now()  # BAD", "from datetime import datetime, UTC\nfrom functools import partial\nnow = partial(datetime.now, UTC)")),
-    "datetime.utcnow": (SCAN, "datetime.datetime.utcnow()", "run.now()", agent("return datetime.utcnow()  # BAD", "from datetime import datetime")),
-    "date.today": (SCAN, "datetime.date.today()", "run.now()", agent("return date.today()  # BAD", "from datetime import date")),
-    "datetime.today": (SCAN, "today()", "run.now()", agent("return datetime.today()  # BAD", "from datetime import datetime")),
+    "datetime.now, class": (BOTH, "datetime.datetime.now()", "run.now()", agent("return datetime.now()  # BAD", "from datetime import datetime")),
+    "datetime.now, module": (BOTH, "datetime.datetime.now()", "run.now()", agent("return datetime.datetime.now()  # BAD", "import datetime")),
+    "datetime.now, alias": (BOTH, "datetime.datetime.now()", "run.now()", agent("return dt.datetime.now(dt.UTC)  # BAD", "import datetime as dt")),
+    "datetime.now, in the agent": (BOTH, "datetime.datetime.now()", "run.now()", agent("from datetime import datetime\nreturn datetime.now()  # BAD")),
+    "datetime.now, bound": (BOTH, "datetime.datetime.now()", "run.now()", agent("return now()  # BAD", "from datetime import datetime\nnow = datetime.now")),
+    "datetime.now, subclass": (BOTH, "datetime.datetime.now()", "run.now()", agent("return Mine.now()  # BAD", "from datetime import datetime\nclass Mine(datetime): pass")),
+    "datetime.now, partial": (BOTH, "datetime.datetime.now()", "run.now()", agent("return now()  # BAD", "from datetime import datetime, UTC\nfrom functools import partial\nnow = partial(datetime.now, UTC)")),
+    "datetime.utcnow": (BOTH, "datetime.datetime.utcnow()", "run.now()", agent("return datetime.utcnow()  # BAD", "from datetime import datetime")),
+    "date.today": (BOTH, "datetime.date.today()", "run.now()", agent("return date.today()  # BAD", "from datetime import date")),
+    "datetime.today": (BOTH, "today()", "run.now()", agent("return datetime.today()  # BAD", "from datetime import datetime")),
+    "datetime.now, behind getattr": (RUN, "datetime.datetime.now()", "run.now()", agent("return getattr(datetime, 'now')()  # BAD", "from datetime import datetime")),
+    "datetime.now, local name": (RUN, "datetime.datetime.now()", "run.now()", agent("clock = datetime\nreturn clock.now()  # BAD", "from datetime import datetime")),
+    "datetime.now, property": (RUN, "datetime.datetime.now()", "run.now()", agent("job = Job()\nreturn job.age", "from datetime import datetime\nclass Job:\n    @property\n    def age(self):\n        return datetime.now()  # BAD")),
+    "datetime.now, method": (RUN, "datetime.datetime.now()", "run.now()", agent("job = Job()\nreturn job.age()", "from datetime import datetime\nclass Job:\n    def age(self):\n        return datetime.now()  # BAD")),
+    "datetime.now, operator": (RUN, "datetime.datetime.now()", "run.now()", agent("return f'{Job()}'", "from datetime import datetime\nclass Job:\n    def __str__(self):\n        return str(datetime.now())  # BAD")),
+    "datetime.now, in a table": (RUN, "datetime.datetime.now()", "run.now()", agent("return TABLE['now']()  # BAD", "from datetime import datetime\nTABLE = {'now': datetime.now}")),
     "time.sleep": (BOTH, "time.sleep", "asyncio.sleep", agent("time.sleep(0)  # BAD", "import time")),
     # places in the code
     "helper function": (BOTH, "time.time", "run.now()", agent("return helper()", "import time\ndef helper():\n    return time.time()  # BAD")),
-    "helper of a helper": (SCAN, "now()", "run.now()", agent("return [outer() for _ in 'ab']", "from datetime import datetime\ndef outer():\n    return inner()\ndef inner():\n    return datetime.now()  # BAD")),
+    "helper of a helper": (BOTH, "now()", "run.now()", agent("return [outer() for _ in 'ab']", "from datetime import datetime\ndef outer():\n    return inner()\ndef inner():\n    return datetime.now()  # BAD")),
     "helper passed on": (BOTH, "time.time", "run.now()", agent("return sorted([2, 1], key=helper)", "import time\ndef helper(x):\n    return time.time()  # BAD")),
     "decorated helper": (BOTH, "time.time", "run.now()", agent("return helper()", "import time, functools\n@functools.cache\ndef helper():\n    return time.time()  # BAD")),
     "context manager": (BOTH, "time.time", "run.now()", agent("with helper():\n    pass", "import time, contextlib\n@contextlib.contextmanager\ndef helper():\n    yield time.time()  # BAD")),
     "nested function": (BOTH, "time.time", "run.now()", agent("def inner():\n    return time.time()  # BAD\nreturn inner()", "import time")),
-    "nested function, import outside": (SCAN, "now()", "run.now()", agent("from datetime import datetime\ndef inner():\n    return datetime.now()  # BAD\nreturn inner()")),
+    "nested function, import outside": (BOTH, "now()", "run.now()", agent("from datetime import datetime\ndef inner():\n    return datetime.now()  # BAD\nreturn inner()")),
     "lambda": (BOTH, "time.time", "run.now()", agent("f = lambda: time.time()  # BAD\nreturn f()", "import time")),
     "comprehension": (BOTH, "time.time", "run.now()", agent("return [\n    time.time()  # BAD\n    for _ in 'ab'\n]", "import time")),
-    "generator expression": (SCAN, "now()", "run.now()", agent("return list(datetime.now() for _ in 'ab')  # BAD", "from datetime import datetime")),
+    "generator expression": (BOTH, "now()", "run.now()", agent("return list(datetime.now() for _ in 'ab')  # BAD", "from datetime import datetime")),
     "kept, called later": (BOTH, "time.time", "run.now()", agent("table = {'now': time.time}; table['now']()  # BAD", "import time")),
     "argument of a step": (BOTH, "time.time", "run.now()", agent("return await keep(time.time())  # BAD", "import time\n@step\ndef keep(x):\n    return x")),
     "class of the user's": (BOTH, "uuid4", "run.uuid()", agent("return Note().id", "from uuid import uuid4\nclass Note:\n    def __init__(self):\n        self.id = uuid4()  # BAD")),
@@ -121,7 +127,12 @@ BUGS = {
 # fmt: on
 
 # Where the hook sees a deeper call than the one that is written.
-AS_RUN = {"secrets": "secrets.token_hex", "pool of the module": "submit"}
+AS_RUN = {
+    "secrets": "secrets.token_hex",
+    "pool of the module": "submit",
+    "date.today": "time.time",
+    "datetime.today": "time.time",
+}
 
 
 def line_of(source: str) -> int:

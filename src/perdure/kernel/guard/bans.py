@@ -7,17 +7,15 @@ below, however they were imported, also behind `functools.partial` and in defaul
 generators made outside the agent (`rng = random.Random(1)` in a module: its state goes on over runs), clients and
 pools made outside it.
 
-Refused while it runs (hooks), wherever the call stands, libraries included: `time`, `random`, `uuid` and `os` asked
-through their modules, `os.environ`, unseeded generators; files, folders and their state, sockets, processes, threads,
+Refused while it runs (hooks), wherever the call stands, libraries included: `datetime.now` and `date.today`; `time`,
+`random`, `uuid` and `os` asked through their modules, `os.environ`, unseeded generators; files, folders and their state, sockets, processes, threads,
 `input`, sqlite3, ctypes.
 
 Allowed on purpose, because nothing of it comes back to the agent: print, logging, warnings, tracebacks, imports, time
 zones, debuggers (the list stands in frames).
 
 Not seen:
-- `datetime.now`, `date.today` reached by other ways than a name: `getattr(datetime, "now")`, a method of an object
-  kept in a local variable, inside a library, in a default factory of a library's class. C code reads the clock there;
-- builtins that a library took by name before `install()`, what extension modules read or open by themselves;
+- builtins, and `datetime.now`, that code which the scan does not follow took by name before `install()`, what extension modules read or open by themselves;
 - descriptors opened earlier (`os.read`), streams of the process (`sys.stdin` behind another name);
 - generators, clients and counters of a module that an agent gets as an argument or changes as a variable; `sys.argv`
   and `platform` in libraries; `id()`, `hash()` of text.

@@ -1,7 +1,7 @@
 """What refuses hidden state while agent code runs: an audit hook, and stand-ins where no audit event is raised.
 
 Things that don't work: to replace `datetime.datetime` by a subclass (C code makes the original, `isinstance` and
-pickles disagree); to set attributes of its type (immutable); to replace `os.environ` (references taken earlier go
+pickles disagree), so two entries of its type's dictionary are replaced; to set attributes of its type (immutable); to replace `os.environ` (references taken earlier go
 around, so the methods of its class are replaced); a trace function (slows every line). What is left open stands in
 bans.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import _thread
 import copy
+import gc
 import os
 import random
 import sys
@@ -18,6 +19,7 @@ import time
 import uuid
 from _thread import allocate_lock, get_ident
 from collections.abc import Iterable
+from datetime import datetime
 from types import BuiltinFunctionType, MethodType
 from typing import Any
 
@@ -29,6 +31,7 @@ from perdure.kernel.guard.standins import (
     dressed,
     stop,
     watch_builtin,
+    watch_class_method,
     watch_clock,
     watch_conversion,
     watch_function,
@@ -64,6 +67,7 @@ def install() -> None:
             return
         _installed = True
         _watch_clocks()
+        _watch_datetime()
         _watch_chance()
         _watch_os()
         _watch_threads()
@@ -100,6 +104,18 @@ def _watch_clocks() -> None:
     for name in _there(time, "localtime gmtime ctime asctime strftime"):
         watch_conversion(time, name, bans.CLOCK)
     watch_builtin(time, "sleep", bans.SLEEP)
+
+
+def _watch_datetime() -> None:
+    """`now` and `utcnow` read the clock in C, and what reaches them by a property or a method of an object the scan does not see."""
+    try:
+        import ctypes  # 5 ms that only a process with a worker should pay
+    except ImportError:
+        return  # A Python built without it: what the scan sees is still refused.
+    members: dict[str, Any] = gc.get_referents(vars(datetime))[0]
+    for name in ("now", "utcnow"):
+        watch_class_method(members, datetime, name, bans.CLOCK)
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(datetime))
 
 
 def _watch_chance() -> None:

@@ -104,6 +104,21 @@ def watch_function(owner: Any, name: str, full: str, kind: Kind) -> None:
     setattr(owner, name, dressed(stand_in, original))
 
 
+def watch_class_method(members: dict[str, Any], cls: type, name: str, kind: Kind) -> None:
+    """For a class method of a type written in C, in the type's own dictionary."""
+    original = members[name]
+    full = f"{cls.__module__}.{cls.__qualname__}.{name}"
+
+    def stand_in(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if marked and get_ident() in marked:
+            stop(full, kind, reads_only=True)
+        return original(cls, *args, **kwargs)
+
+    members[name] = classmethod(dressed(stand_in, getattr(cls, name)))
+    stand_in.__module__ = cls.__module__
+    stand_in.__wrapped__ = original  # type: ignore[attr-defined]  # with it the signature is still the first one's
+
+
 def dressed(stand_in: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(stand_in, attribute, getattr(original, attribute))
