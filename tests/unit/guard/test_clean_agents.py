@@ -192,6 +192,15 @@ CLEAN = {
         "import contextvars, threading, queue\nlock = threading.Lock()",
         "with lock:\n    return contextvars.copy_context(), threading.get_ident(), queue.Queue().empty()",
     ),
+    "a limit that steps share": (
+        "import asyncio, itertools\nlimit = asyncio.Semaphore(2)\nids = itertools.count()\n"
+        "@step\ndef limited():\n    return limit.locked(), next(ids)",
+        "return await limited()",
+    ),
+    "locks and counters of its own": (
+        "import asyncio, itertools\nasync def helper(lock, ids):\n    async with lock:\n        return next(ids)",
+        "return await helper(asyncio.Lock(), itertools.count())",
+    ),
     "objects that answer to every name": (
         "from unittest.mock import Mock\nanything = Mock()\nclass Lazy:\n    def __getattr__(self, name):\n        raise RuntimeError(name)\nlazy = Lazy()",
         "return anything.open(), anything.environ, isinstance(lazy, str)",

@@ -121,6 +121,14 @@ BUGS = {
     "run_in_executor, one line": (SCAN, "run_in_executor", "@step", agent("asyncio.get_running_loop().run_in_executor(None, print)  # BAD", "import asyncio")),
     "multiprocessing": (SCAN, "multiprocessing", "@step", agent("multiprocessing.Process(target=print)  # BAD", "import multiprocessing")),
     "multiprocessing name": (SCAN, "multiprocessing", "@step", agent("Pool(2)  # BAD", "from multiprocessing import Pool")),
+    # what runs would share
+    "lock of the module": (SCAN, "asyncio.Lock made outside", "inside the agent", agent("async with lock:  # BAD\n    pass", "import asyncio\nlock = asyncio.Lock()")),
+    "semaphore of the module, in a helper": (SCAN, "asyncio.BoundedSemaphore made outside", "inside the agent", agent("await helper()", "import asyncio\nlimit = asyncio.BoundedSemaphore(2)\nasync def helper():\n    async with limit:  # BAD\n        pass")),
+    "event of the module": (SCAN, "asyncio.Event made outside", "inside the agent", agent("return event.is_set()  # BAD", "import asyncio\nevent = asyncio.Event()")),
+    "queue of an object of the module": (SCAN, "asyncio.Queue made outside", "inside the agent", agent("hub.queue.put_nowait(1)  # BAD", "import asyncio\nclass Hub: pass\nhub = Hub()\nhub.queue = asyncio.Queue()")),
+    "queue of a class": (SCAN, "asyncio.PriorityQueue made outside", "inside the agent", agent("Hub.queue.put_nowait(1)  # BAD", "import asyncio\nclass Hub:\n    queue = asyncio.PriorityQueue()")),
+    "counter of the module": (SCAN, "itertools.count made outside", "inside the agent", agent("return next(ids)  # BAD", "import itertools\nids = itertools.count()")),
+    "generator of the module, half used": (SCAN, "generator made outside", "inside the agent", agent("return next(ids)  # BAD", "ids = (n for n in range(9))")),
     # people
     "input": (BOTH, "input", "run.ask", agent("return input('?')  # BAD")),
 }

@@ -5,7 +5,8 @@ G3. A banned name is refused when it is called or kept to be called later; a cla
 Refused before the agent runs (scan), in the agent and in the user's functions and classes that it names: the names
 below, however they were imported, also behind `functools.partial` and in default factories of the user's classes;
 generators made outside the agent (`rng = random.Random(1)` in a module: its state goes on over runs), clients and
-pools made outside it.
+pools made outside it, locks, queues and other objects of asyncio made outside it (a run that waits for another's lock
+is never woken: its loop is quiet), and iterators made outside it that count or are half used.
 
 Refused while it runs (hooks), wherever the call stands, libraries included: `datetime.now` and `date.today`; `time`,
 `random`, `uuid` and `os` asked through their modules, `os.environ`, unseeded generators; files, folders and their state, sockets, processes, threads,
@@ -53,6 +54,10 @@ OUTSIDE = Kind("it would happen again, perhaps with another answer, when the run
 THREADS = Kind(
     "what other threads and processes do is not recorded",
     "move it into a @step (plain functions run in threads there) and start several with asyncio.gather",
+)
+SHARED = Kind(
+    "all runs of the process share it, and what they do to it is not recorded",
+    "make it inside the agent and pass it on; to limit what steps do together, use it in a @step",
 )
 ASKING = Kind("what was typed is not recorded", "use `await run.ask(...)`, or move it into a @step")
 

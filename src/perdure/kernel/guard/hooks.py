@@ -1,9 +1,9 @@
 """What refuses hidden state while agent code runs: an audit hook, and stand-ins where no audit event is raised.
 
 Things that don't work: to replace `datetime.datetime` by a subclass (C code makes the original, `isinstance` and
-pickles disagree), so two entries of its type's dictionary are replaced; to set attributes of its type (immutable); to replace `os.environ` (references taken earlier go
-around, so the methods of its class are replaced); a trace function (slows every line). What is left open stands in
-bans.
+pickles disagree) or to set attributes of its type (immutable), so two entries of the type's dictionary are replaced; to
+replace `os.environ` (references taken earlier go around, so the methods of its class are replaced); a trace function
+(slows every line). What is left open stands in bans.
 """
 
 from __future__ import annotations

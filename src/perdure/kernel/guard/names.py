@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import itertools
 import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from inspect import getattr_static
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import (
+    AsyncGeneratorType,
+    BuiltinFunctionType,
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, cast
 
 from perdure.kernel.guard import bans
@@ -17,6 +27,20 @@ from perdure.kernel.guard.code import Import
 from perdure.kernel.guard.standins import StandIn
 
 MISSING: Any = object()
+
+_SHARED: tuple[type[Any], ...] = (
+    *(
+        asyncio.Lock,
+        asyncio.Event,
+        asyncio.Condition,
+        asyncio.Semaphore,
+        asyncio.Barrier,
+        asyncio.Queue,
+        asyncio.Future,
+    ),
+    *(GeneratorType, AsyncGeneratorType, CoroutineType, itertools.count, itertools.cycle),
+)
+"""What runs would share if it were made outside them: asyncio's own, and iterators that are used up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +161,17 @@ def touched(value: Value) -> tuple[str, Kind] | None:
         for name, obj in (("os.environ", os.environ), ("os.environb", os.environb), ("sys.argv", sys.argv)):
             if value.obj is obj:
                 return name, bans.BANNED[name]
+    if (shared := _shared(value.obj)) is not None:
+        return f"{shared} made outside the agent,", bans.SHARED
     return (full, bans.BANNED[full]) if full in bans.LOADED else None
+
+
+def _shared(obj: Any) -> str | None:
+    cls = cast("type[object]", type(obj))
+    if not any(kind in cls.__mro__ for kind in _SHARED):
+        return None
+    package = cls.__module__.partition(".")[0].lstrip("_")
+    return cls.__qualname__ if package == "builtins" else f"{package}.{cls.__qualname__}"
 
 
 def method_of_held(obj: Any, attr: str) -> tuple[str, Kind] | None:
