@@ -1,7 +1,8 @@
 """How coroutines leave memory: closed, with their cleanup code unable to do anything and unable to be heard (design 1.6.7).
 
 Things that don't work: dropping them (the garbage collector then runs their `finally` blocks at a time of its own, in another run's pump);
-clearing their frames (that closes them too).
+clearing their frames (that closes them too); `coroutine.close()` (it stops short of an async generator that waits for something: that one counts
+as running from then on, and can neither be closed nor go on).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from asyncio import _leave_task as leave_task
 from collections.abc import AsyncGenerator, Sequence
 from contextvars import Context
 from typing import Any, Protocol
+
+from perdure.errors import Suspend
 
 _TRIES = 8
 
@@ -53,14 +56,19 @@ def _close_task(task: Any) -> None:
     for _ in range(_TRIES):
         enter_task(loop, task)  # `TaskGroup` and `timeout` refuse to work outside a task
         try:
-            task.context.run(coro.close)
+            task.context.run(coro.throw, Suspend.make())
         except BaseException:  # noqa: BLE001, S110  # whatever a dying coroutine raises concerns nobody
             pass
         finally:
             leave_task(loop, task)
-        if coro.cr_frame is None:
+        if _frame(coro) is None:
             return
     _unclosable.append(coro)
+
+
+def _frame(coro: Any) -> Any:
+    """What it still runs in. A task made of any awaitable drives a plain generator; a class of the user's may have no frame to show."""
+    return getattr(coro, "cr_frame", None) or getattr(coro, "gi_frame", None)
 
 
 def _close_generator(generator: Any) -> None:

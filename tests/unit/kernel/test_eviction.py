@@ -221,6 +221,75 @@ def test_what_lies_in_cycles_is_collected_without_a_word(quiet: None) -> None:
     assert gone() is None
 
 
+async def acting() -> AsyncIterator[str]:
+    try:
+        yield await act("in a generator")
+    finally:
+        CLOSED.append("generator")
+        await act("closing a generator")
+
+
+class Acting:
+    """An awaitable of the user's own: asyncio wraps it into a generator, not into a coroutine."""
+
+    def __await__(self) -> Any:
+        return act("awaitable").__await__()
+
+
+@agent
+async def evicted_in_async_for() -> None:
+    async for _ in acting():
+        pass
+
+
+@agent
+async def evicted_in_nested_generators() -> None:
+    async def outer() -> AsyncIterator[str]:
+        async with contextlib.aclosing(acting()) as inner:
+            async for each in inner:
+                yield each
+
+    await anext(outer(), None)
+
+
+@agent
+async def evicted_while_closing_a_generator() -> None:
+    generator = acting()
+    task = asyncio.create_task(anext(generator))
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+
+
+@agent
+async def evicted_in_awaitables() -> None:
+    await asyncio.gather(Acting(), Acting())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        evicted_in_async_for,
+        evicted_in_nested_generators,
+        evicted_while_closing_a_generator,
+        evicted_in_awaitables,
+    ],
+    ids=lambda made: made.spec.name,
+)
+def test_generators_that_wait_and_awaitables_leave_nothing_behind(quiet: None, made: Any) -> None:
+    """What waits inside an async generator, or in an awaitable that is no coroutine, is closed like all the rest: no
+    frame is kept."""
+    CLOSED.clear()
+    activation = waiting(made)
+    gone = weakref.ref(activation.loop)
+    activation.drop()
+    assert activation.take() == ([], [], [])
+    assert len(CLOSED) == (0 if made is evicted_in_awaitables else 1)
+    del activation
+    gc.collect()
+    assert gone() is None
+
+
 @agent
 async def evicted_cleanup() -> None:
     try:
