@@ -68,6 +68,8 @@ BUGS = {
     "shuffle": (BOTH, "random.shuffle", "run.random", agent("random.shuffle([1, 2])  # BAD", "import random")),
     "generator of the module": (SCAN, "generator made outside", "run.random", agent("return rng.random()  # BAD", "import random\nrng = random.Random()")),
     "seeded generator of the module": (SCAN, "generator made outside", "run.random", agent("return rng.choice('ab')  # BAD", "import random\nrng = random.Random(1)")),
+    "seeded generator of the module, under a local name": (SCAN, "generator made outside", "run.random", agent("mine = rng  # BAD\nreturn mine.choice('ab')", "import random\nrng = random.Random(1)")),
+    "seeded generator of the module, passed on": (SCAN, "generator made outside", "run.random", agent("return helper(rng)  # BAD", "import random\nrng = random.Random(1)\ndef helper(source):\n    return source.random()")),
     "generator without seed": (BOTH, "random.Random", "run.random", agent("return random.Random()  # BAD", "import random")),
     "generator seeded with None": (RUN, "random.Random", "run.random", agent("return random.Random(None)  # BAD", "import random")),
     "SystemRandom": (BOTH, "random.SystemRandom", "run.random", agent("return SystemRandom().random()  # BAD", "from random import SystemRandom")),

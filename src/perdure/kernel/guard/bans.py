@@ -18,7 +18,7 @@ zones, debuggers (the list stands in frames).
 Not seen:
 - builtins, and `datetime.now`, that code which the scan does not follow took by name before `install()`, what extension modules read or open by themselves;
 - descriptors opened earlier (`os.read`), streams of the process (`sys.stdin` behind another name);
-- generators, clients and counters of a module that an agent gets as an argument or changes as a variable; `sys.argv`
+- clients of a module that an agent gets as an argument, and variables of a module that it changes; `sys.argv`
   and `platform` in libraries; `id()`, `hash()` of text.
 
 Refused though it would do no harm: numpy's legacy `RandomState(seed)`, which draws from the system before it seeds (use

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import itertools
 import os
+import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -161,6 +162,8 @@ def touched(value: Value) -> tuple[str, Kind] | None:
         for name, obj in (("os.environ", os.environ), ("os.environb", os.environb), ("sys.argv", sys.argv)):
             if value.obj is obj:
                 return name, bans.BANNED[name]
+    if random.Random in type(value.obj).__mro__:
+        return "a generator made outside the agent,", bans.CHANCE
     if (shared := _shared(value.obj)) is not None:
         return f"{shared} made outside the agent,", bans.SHARED
     return (full, bans.BANNED[full]) if full in bans.LOADED else None
@@ -180,7 +183,7 @@ def method_of_held(obj: Any, attr: str) -> tuple[str, Kind] | None:
         return None
     for cls in type(obj).__mro__:
         full = bans.public(cls.__module__, cls.__qualname__)
-        if full == "random.Random" or cls.__module__.startswith("numpy.random."):
+        if cls.__module__.startswith("numpy.random."):
             return f"{cls.__qualname__}.{attr}() of a generator made outside the agent,", bans.CHANCE
         if full in bans.HELD:
             return f"{full}.{attr}()", bans.HELD[full]
