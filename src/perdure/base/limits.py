@@ -18,7 +18,7 @@ tags_max = 64
 # Runs
 positions_max = 10_000_000
 tasks_live_max = 1_000_000
-pump_callbacks_max = 50_000_000
+pump_callbacks_max = 10_000_000  # far below the time of a lease: meanwhile the worker does nothing else
 suspensions_max = 1_000
 moment_max_s = 253_402_300_799.0  # the last second of the year 9999: what lies behind it no calendar can show
 crashes_without_progress_max = 10

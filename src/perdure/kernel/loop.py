@@ -31,7 +31,7 @@ from perdure.kernel import order
 from perdure.kernel.generators import first_iteration, watch_generators
 from perdure.kernel.guard.marks import mark, unmark
 from perdure.kernel.leaving import close_all
-from perdure.kernel.source import agent_line
+from perdure.kernel.source import agent_line, waiting_line
 
 log = logging.getLogger("perdure.agent")
 
@@ -147,9 +147,7 @@ class RunLoop(asyncio.AbstractEventLoop):
                 self.call_exception_handler({"message": "callback failed", "exception": exc})
             budget -= 1
             if not budget:
-                raise PerdureError(
-                    "agent code went on for too long without waiting for anything: is there a loop around asyncio.sleep(0)?"
-                )
+                raise _endless(handle)
 
     @property
     def has_timers(self) -> bool:
@@ -315,6 +313,15 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._timers.clear()
         self._tasks.clear()
         self._generators.clear()
+
+
+def _endless(handle: _Handle) -> PerdureError:
+    task = getattr(handle.callback, "__self__", None)
+    file, line = waiting_line(task.get_coro()) if isinstance(task, RunTask) else ("?", 0)
+    return PerdureError(
+        f"{file}:{line}: agent code went on for too long without waiting for anything: is there a loop around asyncio.sleep(0)? "
+        "Wait for what is to happen: for a task, an asyncio.Event or a queue. Until it waits, nothing else can happen."
+    )
 
 
 def _refuse(name: str) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ import gc
 import itertools
 import random
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -16,9 +17,9 @@ import pytest
 from tests.unit.kernel.conftest import load
 
 from perdure import Permanent, StepError, agent, run, step
-from perdure.base import codec
+from perdure.base import codec, limits
 from perdure.base.records import Asked, Begun, Ended, Executed, Fired, decode_record, encode_record
-from perdure.errors import Diverged
+from perdure.errors import Diverged, PerdureError
 from perdure.kernel import activation as activation_module
 from perdure.kernel.activation import Activation
 from perdure.kernel.failure import error_data
@@ -547,6 +548,25 @@ async def rules_recorded_sources() -> Any:
     await work("between")
     await asyncio.sleep(60)
     return [*first, str(run.uuid()), run.random.randrange(1_000), run.now().isoformat(), run.id]
+
+
+@agent
+async def rules_spins() -> None:
+    async def wait_for(done: list[Any]) -> None:
+        while not done:
+            await asyncio.sleep(0)  # THE LINE
+
+    await asyncio.gather(wait_for([]), work("never begun"))
+
+
+def test_a_loop_that_waits_for_nothing_is_stopped_and_its_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polling with `sleep(0)` lets nothing in: no result can come while the loop is not quiet."""
+    monkeypatch.setattr(limits, "pump_callbacks_max", 1_000)
+    with pytest.raises(PerdureError) as caught:
+        play(rules_spins)
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    number = next(number for number, line in enumerate(lines, 1) if line.endswith("# THE LINE"))
+    assert str(caught.value).startswith(f"{__file__}:{number}: agent code went on for too long")
 
 
 def test_now_random_and_uuid_are_the_runs_own() -> None:
