@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -152,6 +153,44 @@ def test_were_numbers_given_out_again_two_effects_would_share_a_key(
         await handle.retry()
         await until(handle, "completed")
         assert did.count(("cleanup", "r:2")) == 2
+
+    durably(main)
+
+
+gate = threading.Event()
+
+
+@step
+def slow() -> str:
+    gate.wait(30)
+    did.append(("slow", run.key))
+    return "slow"
+
+
+@agent
+async def retry_beside_an_effect() -> list[str]:
+    effect = asyncio.create_task(slow())
+    await asyncio.sleep(0.01)
+    if "the agent" in broken:
+        gate.set()
+        raise ValueError("a mistake in the agent, while an effect is running")
+    return [await work("the rest"), await effect]
+
+
+def test_a_mended_agent_asks_for_new_steps_before_an_effect_of_the_failed_one_comes_in(durably: Any) -> None:
+    """The effect that ended after the mistake is not repeated. It enters after what the mended code does first: that
+    is no divergence."""
+
+    async def main(app: Any) -> None:
+        gate.clear()
+        broken.add("the agent")
+        handle = await app.start(retry_beside_an_effect, id="r")
+        with pytest.raises(RunFailed, match="a mistake in the agent"):
+            await handle.result()
+        broken.clear()
+        await handle.retry()
+        assert await handle.result() == ["the rest", "slow"]
+        assert did == [("slow", "r:1"), ("the rest", "r:2")]
 
     durably(main)
 

@@ -14,7 +14,7 @@ import asyncio
 import platform
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any
 
@@ -85,8 +85,8 @@ class Activation:
 
     # Replay
 
-    def feed(self, numbered: list[AnyRecord]) -> None:
-        """Replay a journal from its first record; raises `Diverged` where the code asks for something else."""
+    def feed(self, numbered: list[AnyRecord], again: Iterable[AnyRecord] = ()) -> None:
+        """Replay a journal from its first record; raises `Diverged` where the code asks for something else. `again`: what is new, but had happened."""
         journal = self._journal = effective(numbered)
         self._numbers = (
             {id(record): number for number, record in enumerate(numbered, 1)} if journal is not numbered else None
@@ -109,6 +109,9 @@ class Activation:
         self.stops = [ask for ask in self.stops if ask in emitted]
         for item in emitted:
             self._emit(item)
+        for record in again:
+            if not isinstance(record, Executed) or record.position in self.open:
+                self.deliver(record)
         self._check_end()
 
     def _number_now(self) -> int:

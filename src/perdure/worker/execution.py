@@ -13,14 +13,7 @@ import asyncio
 import logging
 
 from perdure.base import codec, faults, limits
-from perdure.base.records import (
-    Ended,
-    ErrorData,
-    Fired,
-    Rested,
-    decode_record,
-    encode_record,
-)
+from perdure.base.records import AnyRecord, Ended, ErrorData, Fired, Rested, decode_record, encode_record
 from perdure.base.status import ControlKind, Reason, Status
 from perdure.errors import Diverged, PerdureError, StoreDamaged
 from perdure.events.bus import RunEnded, RunLost, RunReleased
@@ -103,13 +96,13 @@ class Execution:
         if not journal:
             self.activation.begin(self.now(), self.services.world.seed())
             return
-        numbered = [decode_record(data) for data in journal]
+        numbered, again = [decode_record(data) for data in journal], list[AnyRecord]()
         retry = next((row for row in controls if row.kind is ControlKind.RETRY), None)
         if retry is not None and any(isinstance(record, Ended) for record in numbered):
-            again = plan_retry(numbered, at=self.now(), by=retry.by)
-            numbered += again
-            self.activation.out += [encode_record(record) for record in again]
-        self.activation.feed(numbered)
+            retried, *again = plan_retry(numbered, at=self.now(), by=retry.by)
+            numbered.append(retried)
+            self.activation.out.append(encode_record(retried))
+        self.activation.feed(numbered, again)
 
     # Going on
 
