@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +123,26 @@ def test_a_position_is_taken_when_the_step_first_runs(durably: Any) -> None:
         assert args == ["made second", "made first"]
 
     durably(main)
+
+
+@agent
+async def steps_forgotten() -> str:
+    publish("not awaited")  # type: ignore[unused-coroutine]  # the mistake
+    return await publish("awaited")
+
+
+def test_a_step_that_was_not_awaited_is_named_with_its_line(durably: Any) -> None:
+    """It did not happen, and somebody should know."""
+
+    async def main(app: Any) -> None:
+        assert await (await app.start(steps_forgotten)).result()
+
+    with pytest.warns(RuntimeWarning, match=r"step publish was never awaited, so it did not happen") as caught:
+        durably(main)
+    (warning,) = caught
+    assert warning.filename == __file__
+    assert Path(__file__).read_text().splitlines()[warning.lineno - 1].strip().startswith('publish("not awaited")')
+    assert len(did) == 1
 
 
 @step

@@ -101,9 +101,18 @@ def _ignore_unawaited(coroutine: object) -> None:
 def _warn_unawaited(coroutine: Any) -> None:
     """What lay in a cycle is collected later: a step that a dropped run did not come to is nobody's mistake."""
     frame = coroutine.cr_frame
-    asker = frame.f_locals.get("self") if frame is not None else None
-    if not getattr(getattr(asker, "loop", None), "dead", False):
+    names: dict[str, Any] = frame.f_locals if frame is not None else {}
+    loop = getattr(names.get("self"), "loop", None)
+    step = getattr(names.get("spec"), "name", None)
+    if loop is None or step is None:
         _warn(coroutine)
+    elif not loop.dead:
+        # Usually still on the line that let go of it, so that is the line the warning names.
+        warnings.warn(
+            f"step {step} was never awaited, so it did not happen. Write `await {step}(…)`",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 _warnings: Any = warnings
