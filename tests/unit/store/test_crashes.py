@@ -137,6 +137,7 @@ def test_twenty_processes_create_one_id(tmp_path: Path) -> None:
         ("pwrite64:error=ENOSPC", 60, 75),
         ("pwrite64:error=EIO", 90, 99),
         ("pwrite64:error=EDQUOT", 40, 48),
+        ("fsync:error=EIO", 1, 3),
     ],
 )
 def test_failing_calls_lose_and_double_nothing(what: str, first: int, last: int, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.unit.store.support import hold, make, run
 from perdure.base.world import RealWorld
 from perdure.errors import PerdureError, StoreDamaged, StoreTooNew, StoreUnavailable, UsageError
 from perdure.store.open import open_store
+from perdure.store.sqlite import connection
 from perdure.store.sqlite.migrations import APPLICATION_ID, SCHEMA_VERSION
 from perdure.testing.conformance.kit import new
 
@@ -217,6 +218,24 @@ def test_a_full_disk_stops_a_worker_from_starting(tmp_path: Path, monkeypatch: p
     error = refusal(tmp_path / "p.db")
     assert isinstance(error, StoreUnavailable)
     assert "disk is full" in str(error)
+
+
+def test_a_folder_that_could_not_be_synced_is_synced_by_the_next_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut takes the file's name, and all that was acknowledged with it (Y8)."""
+    synced: list[str] = []
+
+    def sync(path: str) -> None:
+        synced.append(path)
+        if len(synced) == 1:
+            raise StoreUnavailable("the disk is away")
+
+    monkeypatch.setattr(connection, "sync_folder", sync)
+    path = tmp_path / "p.db"
+    assert isinstance(refusal(path), StoreUnavailable)
+    run(path, hold)
+    assert synced == [str(path)] * 2
 
 
 def test_a_store_that_is_not_open_says_so(tmp_path: Path) -> None:

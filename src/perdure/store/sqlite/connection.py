@@ -67,7 +67,6 @@ def _prepare(db: Db, path: str) -> None:
         faults.hit(OPEN_WAL)
     if version < SCHEMA_VERSION:
         _migrate(db, path)
-        sync_folder(path)
     _verify(db, path)
 
 
@@ -149,6 +148,7 @@ def _migrate(db: Db, path: str) -> None:
                 db.execute(migration.sql)
                 db.execute(f"PRAGMA user_version = {migration.number}")
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        sync_folder(path)  # before the commit: an open that fails or dies here leaves it to the next one
         if faults.armed:
             faults.hit(MIGRATE_COMMIT)
         db.execute("COMMIT")

@@ -55,7 +55,10 @@ def read_only(path: str) -> StoreUnavailable:
 
 def check_space(path: str) -> None:
     """A full disk can kill the process through shared memory (SIGBUS), so a worker does not start on one."""
-    disk = os.statvfs(Path(path).parent)
+    try:
+        disk = os.statvfs(Path(path).parent)
+    except OSError as exc:
+        raise _broken_folder(path, exc) from exc
     if disk.f_bavail * disk.f_frsize < FREE_BYTES_MIN:
         raise StoreUnavailable(
             f"{path}: the disk is full (under {FREE_BYTES_MIN // 1024} KiB free). Free some space, then start again"
@@ -64,8 +67,17 @@ def check_space(path: str) -> None:
 
 def sync_folder(path: str) -> None:
     """The name of a new file must survive a power cut too."""
-    fd = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        fd = os.open(Path(path).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as exc:
+        raise _broken_folder(path, exc) from exc
+
+
+def _broken_folder(path: str, exc: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{Path(path).parent}: the store's folder cannot be used ({exc}). Check the disk and the permissions"
+    )
