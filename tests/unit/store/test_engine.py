@@ -61,6 +61,7 @@ def test_a_store_that_stays_locked_is_unavailable(tmp_path: Path, monkeypatch: p
         browser = Browser(path)
         with pytest.raises(StoreUnavailable, match="locked"):
             await add(store, worker, held, 1)
+        assert store._engine._db is None  # the lock might be our own
         assert await store.journal(held.num) == []  # reading needs no lock
         browser.let_go()
         assert await add(store, worker, held, 1) is Verdict.DONE

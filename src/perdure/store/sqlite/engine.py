@@ -253,6 +253,7 @@ class Engine:
                 # While a file is being created SQLite does not always wait for the lock; an open connection has
                 # waited long enough.
                 if self._db is not None or attempt == OPEN_ATTEMPTS_MAX - 1 or self._monotonic() >= until:
+                    self._drop()  # a lock that outlasts the wait may be our own: SQLite does not see an unlock that fails
                     raise translate(exc, self.path) from exc
             finally:
                 if self._db is not None:
