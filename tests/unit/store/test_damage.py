@@ -11,7 +11,7 @@ from tests.unit.store.support import add, hold, run
 from perdure.base.status import ControlKind, Status
 from perdure.errors import StoreDamaged
 from perdure.store.contract import RunChange, RunWrite, Verdict, Where
-from perdure.testing.conformance.kit import begun, ended, executed, new
+from perdure.testing.conformance.kit import StillWorld, begun, ended, executed, new, who
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,6 +181,14 @@ def test_a_damaged_journal_stops_one_run_of_a_batch(tmp_path: Path) -> None:
         "UPDATE runs SET progress = x'ff' WHERE id = 'r'",
         "UPDATE runs SET result = x'01' WHERE id = 'r'",
         "UPDATE runs SET error = x'01' WHERE id = 'r'",
+        "UPDATE runs SET agent = 'b' WHERE id = 'r'",
+        "UPDATE runs SET module = 'n' WHERE id = 'r'",
+        "UPDATE runs SET queue = 'other' WHERE id = 'r'",
+        "UPDATE runs SET tags = '{\"k\":\"v\"}' WHERE id = 'r'",
+        "UPDATE runs SET priority = 7 WHERE id = 'r'",
+        "UPDATE runs SET created_at = 7 WHERE id = 'r'",
+        "UPDATE runs SET agent = CAST(x'ff' AS TEXT) WHERE id = 'r'",
+        "UPDATE runs SET module = CAST(x'ff' AS TEXT) WHERE id = 'r'",
     ],
 )
 def test_a_damaged_run_is_parked_and_others_go_on(sql: str, tmp_path: Path) -> None:
@@ -198,17 +206,99 @@ def test_a_damaged_run_is_parked_and_others_go_on(sql: str, tmp_path: Path) -> N
         worker, _ = await hold(store, "mine")
         assert [taken.run.id for taken in await store.claim(worker, ["a"], limit=10, only=None)] == ["other"]
         assert await store.claim(worker, ["a"], limit=10) == []
+        await store.park_orphans(["a"], [])
         with pytest.raises(StoreDamaged, match="run 'r'"):
             await store.control("r", ControlKind.RESUME, body=b"", by="me")
 
     run(path, scenario)
 
 
-def test_an_unknown_status_is_damage(tmp_path: Path) -> None:
+def test_an_id_that_is_no_text_hides_no_other_run(tmp_path: Path) -> None:
+    """Every verb that comes across it goes on."""
+    path = tmp_path / "p.db"
+    run(path, fill)
+    change(path, "UPDATE runs SET id = CAST(x'72ff' AS TEXT) WHERE id = 'r'")
+
+    async def scenario(store) -> None:
+        rows = await store.runs(Where(statuses=["queued", "parked"]), limit=10)
+        assert [(row.id, row.reason) for row in rows] == [("other", None), ("r\N{REPLACEMENT CHARACTER}", "store")]
+        assert any("run 'r\N{REPLACEMENT CHARACTER}'" in finding for finding in await store.check())
+        worker = await store.register(who("w"), ttl_s=30)
+        assert [taken.run.id for taken in await store.claim(worker, ["a"], limit=10)] == ["other"]
+        assert await store.bury(worker, dead=True) == ["other"]
+
+    run(path, scenario)
+
+
+@pytest.mark.parametrize(
+    "column", ["agents = '{'", "modules = ''", "name = CAST(x'ff' AS TEXT)", "host = CAST(x'ff' AS TEXT)"]
+)
+def test_a_damaged_worker_can_be_buried(column: str, tmp_path: Path) -> None:
+    """Neighbours see a stranger and bury it when its lease is over; till then no run is called orphaned."""
+    path = tmp_path / "p.db"
+    world = StillWorld()
+
+    async def scenario(store) -> None:
+        worker, _ = await hold(store)
+        await store.create(new("orphan", agent="gone"))
+        store._engine._connected(0).execute(f"UPDATE workers SET {column}")
+        (row,) = await store.workers()
+        assert (row.num, row.info.name, row.held) == (worker, "(unreadable)", 1)
+        assert await store.check() == [f"the row of worker {worker} cannot be read"]
+        assert await store.bury(worker, dead=False) is None
+        await store.park_orphans(["a"], [])
+        world.advance(31)
+        assert await store.bury(worker, dead=False) == ["r"]
+        assert await store.check() == []
+
+    run(path, scenario, world=world)
+
+
+def test_a_request_that_cannot_be_read_pauses_its_run(tmp_path: Path) -> None:
+    """Nothing is done in its name (C1), and the others are not held up."""
+    path = tmp_path / "p.db"
+    run(path, fill)
+
+    async def scenario(store) -> None:
+        worker, held = await hold(store, "held")
+        for name in ("r", "held"):
+            await store.control(name, ControlKind.CANCEL, body=b"", by="me")
+        store._engine._connected(0).execute("UPDATE controls SET kind = CAST(x'ff' AS TEXT)")
+        assert len([finding for finding in await store.check() if finding.startswith("request ")]) == 2
+        taken = await store.claim(worker, ["a"], limit=10)
+        found = {one.run.id: [control.kind for control in one.controls] for one in taken}
+        assert found == {"r": [ControlKind.PAUSE], "other": []}
+        controls = {control.run: control.kind for control in await store.controls(worker, after=0)}
+        assert controls[held.num] is ControlKind.PAUSE
+
+    run(path, scenario)
+
+
+def test_a_damaged_run_of_a_dead_worker_is_not_set_going(tmp_path: Path) -> None:
+    """It may have been paused: nobody knows. The others go on."""
+    path = tmp_path / "p.db"
+
+    async def scenario(store) -> None:
+        worker, _ = await hold(store)
+        await store.create(new("other"), worker=worker)
+        store._engine._connected(0).execute("UPDATE runs SET status = 'pausee' WHERE id = 'r'")
+        assert await store.bury(worker, dead=True) == ["r", "other"]
+        assert [(row.id, row.status) for row in await store.runs(Where(), limit=9)] == [
+            ("other", Status.QUEUED),
+            ("r", Status.PARKED),
+        ]
+        heir = await store.register(who("heir"), ttl_s=30)
+        assert [taken.run.id for taken in await store.claim(heir, ["a"], limit=10)] == ["other"]
+
+    run(path, scenario)
+
+
+@pytest.mark.parametrize("what", ["status = 'odd'", "status = CAST(x'ff' AS TEXT)", "waiting_on = CAST(x'ff' AS TEXT)"])
+def test_an_unknown_state_is_damage(what: str, tmp_path: Path) -> None:
     """Not a crash of the reader."""
     path = tmp_path / "p.db"
     run(path, fill)
-    change(path, "UPDATE runs SET status = 'odd' WHERE id = 'r'")
+    change(path, f"UPDATE runs SET {what} WHERE id = 'r'")
 
     async def scenario(store) -> None:
         with pytest.raises(StoreDamaged, match="run 'r'"):

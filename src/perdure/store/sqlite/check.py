@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from typing import Final
 
+import apsw
+
 from perdure.base.records import decode_record
+from perdure.base.status import ControlKind
 from perdure.errors import StoreDamaged
 from perdure.store.sqlite import journal
 from perdure.store.sqlite.db import Db
-from perdure.store.sqlite.rows import RUN, run_row
+from perdure.store.sqlite.rows import RUN, UNREADABLE, readable, run_row
+from perdure.store.sqlite.workers import listing
 
-_JOURNAL: Final = "SELECT run, seq, count, body FROM journal ORDER BY run, seq"
+_JOURNAL: Final = """
+SELECT run, seq, CAST(count AS INTEGER), coalesce(CAST(body AS BLOB), x'') FROM journal ORDER BY run, seq"""
+_KINDS: Final = "SELECT id, CAST(kind AS BLOB) FROM controls"
 _PROBLEMS: Final = (
     (
         "SELECT DISTINCT run FROM journal WHERE run NOT IN (SELECT num FROM runs)",
@@ -24,20 +30,28 @@ _PROBLEMS: Final = (
         "requests for run number {} exist, but no such run",
     ),
     (
-        "SELECT id FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT num FROM workers)",
+        "SELECT CAST(id AS BLOB) FROM runs WHERE worker IS NOT NULL AND worker NOT IN (SELECT num FROM workers)",
         "run '{}' is held by a worker that does not exist",
     ),
-    ("SELECT id FROM runs WHERE worker IS NOT NULL AND epoch < 1", "run '{}' is held without an epoch"),
+    ("SELECT CAST(id AS BLOB) FROM runs WHERE worker IS NOT NULL AND epoch < 1", "run '{}' is held without an epoch"),
     (
-        "SELECT id FROM runs WHERE status IN ('completed', 'failed', 'cancelled') AND ready_at IS NOT NULL",
+        "SELECT CAST(id AS BLOB) FROM runs WHERE status IN ('completed', 'failed', 'cancelled') AND ready_at IS NOT NULL",
         "run '{}' has ended and is ready all the same",
+    ),
+    (
+        "SELECT CAST(id AS BLOB) FROM runs WHERE epoch < (SELECT max(epoch) FROM journal WHERE run = num)",
+        "run '{}' has an epoch below that of its records",
     ),
 )
 FINDINGS_MAX: Final = 1_000
 
 
 def check(db: Db) -> list[str]:
-    found = [f"SQLite: {row[0]}" for row in db.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
+    found: list[str] = []
+    try:
+        found += [f"SQLite: {row[0]}" for row in db.execute("PRAGMA integrity_check(100)") if row[0] != "ok"]
+    except (apsw.CorruptError, UnicodeDecodeError) as exc:
+        found.append(f"SQLite: {exc}")
     if found:
         return found  # what the tables say is not worth reading then
     for row in db.execute(RUN):
@@ -45,9 +59,12 @@ def check(db: Db) -> list[str]:
             run_row(row)
         except StoreDamaged as exc:
             found.append(str(exc))
+    found += [f"the row of worker {row.num} cannot be read" for row in listing(db) if row.info.name == UNREADABLE]
+    kinds = {kind.value for kind in ControlKind}
+    found += [f"request {num} cannot be read" for num, kind in db.execute(_KINDS) if readable(kind) not in kinds]
     found += _journals(db)
     for sql, words in _PROBLEMS:
-        found += [words.format(row[0]) for row in db.execute(sql)]
+        found += [words.format(readable(row[0]) if type(row[0]) is bytes else row[0]) for row in db.execute(sql)]
     return found[:FINDINGS_MAX]
 
 

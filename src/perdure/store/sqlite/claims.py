@@ -19,7 +19,7 @@ from perdure.store.contract import Claimed, ControlRow
 from perdure.store.sqlite import runs
 from perdure.store.sqlite.append import fence
 from perdure.store.sqlite.db import Db
-from perdure.store.sqlite.rows import control_row, text
+from perdure.store.sqlite.rows import control_row, readable, text
 
 # The highest level of priority at which an agent has runs, and the next one below.
 _TOP: Final = "SELECT max(priority) FROM runs WHERE worker IS NULL AND ready_at IS NOT NULL AND agent = ?"
@@ -43,9 +43,9 @@ UPDATE runs SET worker = ?2, epoch = epoch + 1, status = 'running', reason = NUL
   updated_at = ?3
 WHERE num = ?1 AND worker IS NULL"""
 # What was asked of it meanwhile.
-_ASKED: Final = (
-    'SELECT id, run, kind, body, "by", at FROM controls WHERE run IN (SELECT value FROM json_each(?)) ORDER BY id'
-)
+_ASKED: Final = """
+SELECT id, run, CAST(kind AS BLOB), CAST(body AS BLOB), CAST("by" AS BLOB), at FROM controls
+WHERE run IN (SELECT value FROM json_each(?)) ORDER BY id"""
 # A row that cannot be trusted stays where a person can see it.
 _SPOILT: Final = """
 UPDATE runs SET worker = NULL, ready_at = NULL, status = 'parked', reason = 'store', updated_at = ?2 WHERE num = ?1"""
@@ -60,15 +60,16 @@ _READMIT: Final = """
 UPDATE runs SET status = 'queued', reason = NULL, waiting_on = NULL, ready_at = ?2, updated_at = ?2 WHERE num = ?1"""
 
 # Agents with runs nobody holds, one step along the index at a time.
-_AGENT: Final = "SELECT min(agent) FROM runs WHERE worker IS NULL AND ready_at IS NOT NULL AND agent > ?"
+_AGENT: Final = """
+SELECT CAST(min(agent) AS BLOB) FROM runs WHERE worker IS NULL AND ready_at IS NOT NULL AND agent > CAST(? AS TEXT)"""
 # Ready runs of an agent nobody serves: what its module is and whether it began.
 _UNSERVED: Final = """
-SELECT num, id, module, EXISTS (SELECT 1 FROM journal WHERE run = num) FROM runs
-WHERE worker IS NULL AND ready_at IS NOT NULL AND agent = ? AND ready_at <= ?"""
+SELECT num, CAST(id AS BLOB), CAST(module AS BLOB), EXISTS (SELECT 1 FROM journal WHERE run = num) FROM runs
+WHERE worker IS NULL AND ready_at IS NOT NULL AND agent = CAST(? AS TEXT) AND ready_at <= ?"""
 _PARK: Final = (
     "UPDATE runs SET status = 'parked', reason = ?2, waiting_on = NULL, ready_at = NULL, updated_at = ?3 WHERE num = ?1"
 )
-_SERVED: Final = "SELECT agents FROM workers"
+_SERVED: Final = "SELECT CAST(agents AS BLOB) FROM workers"
 
 Held = tuple[int, int]
 """A run's number and the epoch at which it was taken."""
@@ -154,14 +155,18 @@ def orphans(db: Db, agents: list[str], modules: list[str], now: float) -> list[t
     """Number and id of the ready runs whose code is gone."""
     served = set(agents)
     for (names,) in db.execute(_SERVED):
-        served.update(json.loads(names))
+        try:
+            served.update(json.loads(names))
+        except (ValueError, TypeError):
+            return []  # what that worker serves will be known when it is buried
     gone: list[tuple[int, str]] = []
-    agent = db.execute(_AGENT, ("",)).get
+    agent = db.execute(_AGENT, (b"",)).get
     while agent is not None:
-        if agent not in agents:
+        name = readable(agent)
+        if name not in agents:
             for num, run_id, module, begun in db.execute(_UNSERVED, (agent, now)):
-                if module in modules or (begun and agent not in served):
-                    gone.append((num, run_id))
+                if readable(module) in modules or (begun and name not in served):
+                    gone.append((num, readable(run_id)))
         agent = db.execute(_AGENT, (agent,)).get
     return gone
 

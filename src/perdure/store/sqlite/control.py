@@ -17,7 +17,7 @@ from perdure.store.sqlite.rows import control_row
 
 _ADD: Final = 'INSERT INTO controls (run, kind, body, "by", at) VALUES (?, ?, ?, ?, ?)'
 _NEWER: Final = """
-SELECT c.id, c.run, c.kind, c.body, c."by", c.at FROM controls c CROSS JOIN runs r ON r.num = c.run
+SELECT c.id, c.run, CAST(c.kind AS BLOB), CAST(c.body AS BLOB), CAST(c."by" AS BLOB), c.at FROM controls c CROSS JOIN runs r ON r.num = c.run
 WHERE c.id > ?2 AND r.worker = ?1 ORDER BY c.id"""
 _DROP_PAUSES: Final = "DELETE FROM controls WHERE run = ? AND kind = 'pause'"
 _DROP_ALL: Final = "DELETE FROM controls WHERE run = ?"

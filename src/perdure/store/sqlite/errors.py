@@ -62,6 +62,8 @@ def translate(exc: Exception, path: str) -> PerdureError:
             return UsageError(
                 f"{path}: a value is too big for SQLite ({exc}). Store it elsewhere and keep its name here"
             )
+        case UnicodeDecodeError():
+            return StoreDamaged(f"{path}: a stored text is damaged ({exc}). Keep a copy, restore a backup")
         case UnicodeError():
             return UsageError(f"{path}: a text cannot be stored as UTF-8 ({exc}). Use text without lone surrogates")
         case OverflowError():

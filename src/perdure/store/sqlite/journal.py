@@ -18,7 +18,7 @@ from zlib import crc32
 
 from perdure.errors import StoreDamaged
 from perdure.store.sqlite.db import Db
-from perdure.store.sqlite.rows import MASK, SPREAD
+from perdure.store.sqlite.rows import MASK, SPREAD, readable
 
 ROW_BYTES: Final = 512
 
@@ -29,7 +29,7 @@ GROW: Final = "UPDATE journal SET body = ?2, count = ?3, at = ?4 WHERE pos = ?1"
 _LAST_POS: Final = "SELECT coalesce(max(pos), 0) FROM journal"
 # A run's rows from the one on that holds a number.
 _READ: Final = """
-SELECT seq, count, epoch, body FROM journal
+SELECT seq, CAST(count AS INTEGER), CAST(epoch AS INTEGER), coalesce(CAST(body AS BLOB), x'') FROM journal
 WHERE run = ?1 AND seq >= coalesce((SELECT max(seq) FROM journal WHERE run = ?1 AND seq <= ?2), 0) ORDER BY seq"""
 # The same, the newest first.
 _BACKWARDS: Final = _READ + " DESC"
@@ -131,7 +131,7 @@ def any_after(db: Db, num: int, after: int, wanted: Callable[[bytes], bool]) -> 
 
 
 def damaged(db: Db, num: int, seq: int, what: str) -> StoreDamaged:
-    run = db.execute("SELECT id FROM runs WHERE num = ?", (num,)).get
+    run = readable(db.execute("SELECT CAST(id AS BLOB) FROM runs WHERE num = ?", (num,)).get)
     return StoreDamaged(
         f"the journal of run {run!r} (number {num}) is damaged: record {seq} {what}. "
         "The run is not continued, because an effect might repeat; restore a backup"

@@ -9,7 +9,7 @@ import heapq
 from typing import Any, Final
 
 from perdure.base.status import Status
-from perdure.errors import UsageError
+from perdure.errors import StoreDamaged, UsageError
 from perdure.store.contract import Claimed, NewRun, RunRow, Where
 from perdure.store.sqlite.append import fence
 from perdure.store.sqlite.db import Db
@@ -50,6 +50,8 @@ def create(db: Db, new: NewRun, worker: int | None, now: float) -> tuple[Claimed
     if worker is not None and taken:
         fence(db, worker)  # L1
     long = len(new.input) > INPUT_BYTES_INLINE_MAX
+    tags = text(new.tags)
+    texts = (new.id.encode(), new.agent.encode(), new.module.encode(), new.queue.encode(), tags.encode())
     db.execute(
         _CREATE,
         (
@@ -62,10 +64,10 @@ def create(db: Db, new: NewRun, worker: int | None, now: float) -> tuple[Claimed
             None if taken else ready_at,
             new.queue,
             new.priority,
-            text(new.tags),
+            tags,
             now,
             now,
-            input_sum(new.id, new.input),
+            input_sum(texts, new.priority, now, new.input),
             None if long else new.input,
         ),
     )
@@ -84,7 +86,10 @@ def by_id(db: Db, run_id: str) -> RunRow | None:
 
 
 def by_num(db: Db, num: int) -> RunRow:
-    return run_row(db.execute(_BY_NUM, (num,)).get)
+    row = db.execute(_BY_NUM, (num,)).get
+    if row is None:
+        raise StoreDamaged(f"run number {num} is in an index and nowhere else. Restore a backup; other runs go on")
+    return run_row(row)
 
 
 def listing(db: Db, where: Where, limit: int, before: int | None) -> list[RunRow]:

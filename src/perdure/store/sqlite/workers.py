@@ -17,21 +17,23 @@ from perdure.store.contract import WorkerInfo, WorkerRow
 from perdure.store.sqlite import journal
 from perdure.store.sqlite.control import TERMINATE_PENDING, end_now
 from perdure.store.sqlite.db import Db
-from perdure.store.sqlite.rows import text, worker_row
+from perdure.store.sqlite.rows import readable, text, worker_row
 
 _REGISTER: Final = """
 INSERT INTO workers (name, host, pid, pid_start, agents, modules, started_at, lease_until, ttl_s) VALUES (?, ?, ?, ?,
 ?, ?, ?, ?, ?)"""
 _RENEW: Final = "UPDATE workers SET lease_until = ?2, ttl_s = ?3, agents = coalesce(?4, agents) WHERE num = ?1"
 _ALL: Final = """
-SELECT num, name, host, pid, pid_start, agents, modules, started_at, lease_until, (SELECT count(*) FROM runs WHERE
+SELECT num, CAST(name AS BLOB), CAST(host AS BLOB), pid, pid_start, CAST(agents AS BLOB), CAST(modules AS BLOB),
+  CAST(started_at AS REAL), CAST(lease_until AS REAL), (SELECT count(*) FROM runs WHERE
   worker = workers.num)
 FROM workers ORDER BY num"""
-_LEASE: Final = "SELECT lease_until, ttl_s FROM workers WHERE num = ?"
+_LEASE: Final = "SELECT CAST(lease_until AS REAL), CAST(ttl_s AS REAL) FROM workers WHERE num = ?"
 _REMOVE: Final = "DELETE FROM workers WHERE num = ?"
 # What a worker holds.
 _HELD: Final = """
-SELECT num, id, status, crashes, crash_seq, EXISTS (SELECT 1 FROM controls WHERE run = num)
+SELECT num, CAST(id AS BLOB), CAST(status AS BLOB), CAST(crashes AS INTEGER), CAST(crash_seq AS INTEGER),
+  EXISTS (SELECT 1 FROM controls WHERE run = num)
 FROM runs WHERE worker = ? ORDER BY num"""
 # Nobody holds it any more.
 _FREE: Final = """
@@ -39,6 +41,8 @@ UPDATE runs SET worker = NULL, status = ?2, reason = coalesce(?3, reason), waiti
   waiting_on), ready_at = ?4, updated_at = ?5
 WHERE num = ?1"""
 _CRASHED: Final = "UPDATE runs SET attempt = attempt + 1, crashes = ?2, crash_seq = ?3 WHERE num = ?1"
+
+_MOVING: Final = frozenset({Status.QUEUED, Status.RUNNING, Status.WAITING})
 
 # Kinds of records that are progress, as their second bytes.
 _PROGRESS_TAGS: Final = bytes(cast("int", kind.__struct_config__.tag) for kind in DELIVERED)
@@ -84,7 +88,7 @@ def bury(db: Db, worker: int, *, dead: bool, now: float) -> list[str] | None:
     ids: list[str] = []
     for row in db.execute(_HELD, (worker,)).fetchall():
         num, run_id, status, crashes, crash_seq, asked = row
-        ids.append(run_id)
+        ids.append(readable(run_id))
         if _moves(status):
             crashes = 1 if journal.any_after(db, num, crash_seq, _is_progress) else crashes + 1
             db.execute(_CRASHED, (num, crashes, journal.last(db, num)))
@@ -107,16 +111,17 @@ def _is_progress(record: bytes) -> bool:
     return record[1] in _PROGRESS_TAGS
 
 
-def _moves(status: str) -> bool:
-    """A paused or parked run stays so, and an ended one has ended, whoever held it."""
-    return status not in ENDED and status not in (Status.PAUSED, Status.PARKED)
+def _moves(status: bytes) -> bool:
+    """A paused or parked run stays so, and an ended one has ended, whoever held it. So does a damaged one."""
+    return readable(status) in _MOVING
 
 
-def _free(db: Db, num: int, status: str, asked: int, now: float) -> None:
+def _free(db: Db, num: int, status: bytes, asked: int, now: float) -> None:
     if _moves(status):
         db.execute(_FREE, (num, Status.QUEUED, None, now, now))
     else:
-        db.execute(_FREE, (num, status, None, now if asked and status not in ENDED else None, now))
+        name = readable(status)
+        db.execute(_FREE, (num, name, None, now if asked and name not in ENDED else None, now))
     _end_if_asked(db, num, asked, now)
 
 
