@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 
 from perdure.base import limits
-from perdure.base.codec import decode, encode, wire
+from perdure.base.codec import decode, encode, show, wire
 from perdure.errors import StoreDamaged
 
 SRC = str(Path(__file__).parents[3] / "src")
@@ -74,6 +75,20 @@ def test_bytes_that_encode_never_makes_are_a_typed_error(data: bytes) -> None:
     """Truncated, nested, out of range, or naming what is not registered."""
     with pytest.raises(StoreDamaged):
         decode(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *HOSTILE.values(),
+        ext(wire.TIMEDELTA, b"\x7f\xff\xff\xff" + bytes(8)),
+        ext(wire.DATACLASS, ["m:C", None, 1]),
+        ext(wire.COMPLEX, b"1"),
+    ],
+)
+def test_showing_bytes_never_raises(data: bytes) -> None:
+    """A person who looks at a damaged run sees the rest of it."""
+    json.dumps(show(data))
 
 
 def test_unknown_tag_is_named_with_a_remedy() -> None:
