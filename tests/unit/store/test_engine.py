@@ -248,6 +248,27 @@ def test_an_error_before_commit_writes_nothing(point: str, tmp_path: Path) -> No
     run(tmp_path / "p.db", scenario)
 
 
+@pytest.mark.parametrize("error", [apsw.IOError, apsw.FullError, apsw.BusyError])
+def test_housekeeping_that_fails_after_a_commit_fails_no_verb(
+    error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request was written: an error would say that it was not, and a second attempt would write it twice (D3)."""
+
+    def move(_db: object) -> None:
+        raise error
+
+    async def scenario(store) -> None:
+        worker, held = await hold(store)
+        monkeypatch.setattr(store._engine.wal, "move", move)
+        monkeypatch.setattr(store._engine.wal, "overdue_at", -1)
+        await store.control(held.id, ControlKind.CANCEL, body=b"", by="me")
+        monkeypatch.undo()
+        assert len(await store.controls(worker, after=0)) == 1
+        assert await add(store, worker, held, 1) is Verdict.DONE
+
+    run(tmp_path / "p.db", scenario)
+
+
 def test_an_unknown_commit_is_resolved_by_writing_again(tmp_path: Path) -> None:
     """The commit happened, its answer was lost: the same append is DONE and stored once."""
 

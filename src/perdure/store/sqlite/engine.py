@@ -10,6 +10,7 @@ Inline attempts do not wait for locks; a busy store hands the same work to the t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
@@ -179,7 +180,8 @@ class Engine:
         self.commit_unknown = False
         self._note(self._monotonic() - committing)
         if self.wal.pages > self.wal.overdue_at:
-            self._look(self.wal.move, patience_ms)
+            with contextlib.suppress(PerdureError, Locked):  # the commit stands; the next verb meets what is wrong
+                self._look(self.wal.move, patience_ms)
         return value
 
     def _note(self, commit_s: float) -> None:
