@@ -42,9 +42,10 @@ def _path(url: str) -> str:
     if "\0" in path:
         raise UsageError(f"{url!r}: a path cannot contain a NUL character")
     try:
-        return str(Path(path).expanduser().absolute())  # absolute: agent code may change the current folder later
-    except RuntimeError as exc:
-        raise UsageError(f"{url!r}: there is no such home folder. Write the path out") from exc
+        # Absolute: agent code may change the current folder later. Without links: the log lies beside the real file.
+        return str(Path(path).expanduser().resolve())
+    except (RuntimeError, OSError) as exc:
+        raise UsageError(f"{url!r}: not a usable path ({exc}). Write the path out") from exc
 
 
 def _sqlite_path(url: str, rest: str) -> str:

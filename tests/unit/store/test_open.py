@@ -19,6 +19,7 @@ from perdure.errors import PerdureError, StoreDamaged, StoreTooNew, StoreUnavail
 from perdure.store.open import open_store
 from perdure.store.sqlite import connection
 from perdure.store.sqlite.migrations import APPLICATION_ID, SCHEMA_VERSION
+from perdure.store.sqlite.wal import PREPARED_BYTES
 from perdure.testing.conformance.kit import new
 
 
@@ -70,6 +71,32 @@ def test_a_path_is_fixed_when_it_is_given(url: str, path: str, tmp_path: Path, m
     store = open_store(url, RealWorld())
     assert store.url == url
     assert store._engine.path == str(tmp_path / path)  # type: ignore[attr-defined]
+
+
+def test_a_link_is_followed_once(tmp_path: Path) -> None:
+    """The log that is prepared and watched is the one that SQLite writes: beside the real file."""
+    real = tmp_path / "real" / "p.db"
+    real.parent.mkdir()
+    link = tmp_path / "p.db"
+    link.symlink_to(real)
+
+    async def scenario() -> None:
+        store = open_store(str(link), RealWorld())
+        await store.open(worker=True)
+        assert Path(f"{real}-wal").stat().st_size >= PREPARED_BYTES
+        store.stirred()
+        assert store._stirred._seen is not None  # type: ignore[attr-defined]
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    """With the path that was given."""
+    link = tmp_path / "p.db"
+    link.symlink_to(link)
+    with pytest.raises(UsageError, match="not a usable path"):
+        open_store(str(link), RealWorld())
 
 
 def test_importing_the_store_imports_no_driver() -> None:
