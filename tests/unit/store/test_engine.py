@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -16,9 +18,6 @@ from perdure.errors import LeaseLost, StoreDamaged, StoreUnavailable, UsageError
 from perdure.store.contract import Pulse, RunChange, RunWrite, Verdict, Where
 from perdure.store.sqlite import engine
 from perdure.testing.conformance.kit import StillWorld, executed, new, who
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Browser:
@@ -267,6 +266,48 @@ def test_housekeeping_that_fails_after_a_commit_fails_no_verb(
         assert await add(store, worker, held, 1) is Verdict.DONE
 
     run(tmp_path / "p.db", scenario)
+
+
+@pytest.mark.parametrize("what", ["deleted", "replaced"])
+def test_another_file_under_the_name_ends_the_use(what: str, tmp_path: Path) -> None:
+    """The next poll says so; nothing is written under numbers that mean others there (D6)."""
+    path, other = tmp_path / "p.db", tmp_path / "q.db"
+    run(other, hold)
+
+    async def scenario(store) -> None:
+        worker, held = await hold(store)
+        await store.changed()
+        path.unlink() if what == "deleted" else other.replace(path)
+        with pytest.raises(StoreDamaged, match="while it was in use"):
+            await store.changed()
+        with pytest.raises(StoreDamaged, match="while it was in use"):
+            await add(store, worker, held, 1)
+        assert path.exists() == (what == "replaced")
+
+    run(path, scenario)
+
+
+def test_a_deleted_log_is_replaced_before_more_is_written(tmp_path: Path) -> None:
+    """What it holds is saved into the file by the next poll: a kill loses nothing, and others can look (D6)."""
+    path = tmp_path / "p.db"
+
+    async def scenario(store) -> None:
+        worker, held = await hold(store)
+        await add(store, worker, held, 1)
+        Path(f"{path}-wal").unlink()
+        assert await store.changed()
+        assert await add(store, worker, held, 2) is Verdict.DONE
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{path}{suffix}", tmp_path / f"copy.db{suffix}")
+        copied: list[bytes] = []
+
+        async def look(copy) -> None:
+            copied.extend(await copy.journal(held.num))
+
+        await asyncio.to_thread(run, tmp_path / "copy.db", look)
+        assert copied == [executed(1), executed(2)]
+
+    run(path, scenario)
 
 
 def test_an_unknown_commit_is_resolved_by_writing_again(tmp_path: Path) -> None:

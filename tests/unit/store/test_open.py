@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import subprocess
@@ -118,6 +119,16 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     assert isinstance(error, UsageError)
     assert "mkdir -p" in str(error)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_does_not_answer_is_no_mistake_in_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker waits for it instead of stopping (Y9)."""
+
+    def stat(_path: Path) -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert isinstance(refusal(tmp_path / "p.db"), StoreUnavailable)
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:

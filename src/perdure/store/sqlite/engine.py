@@ -3,6 +3,8 @@
 D3. A transaction is committed once or not at all: COMMIT is never repeated. After an error the connection is dropped,
     and reopened on next use.
 D4. The connection is never used by two threads at once: a verb first waits for what an earlier one left on the thread.
+D6. Nothing is acknowledged for long that only a deleted file holds. Another file under the store's name ends the use
+    of it: numbers of runs and workers mean others there.
 
 Inline attempts do not wait for locks; a busy store hands the same work to the thread, which does.
 """
@@ -19,10 +21,11 @@ import apsw
 
 from perdure.base import faults, limits
 from perdure.base.world import World
-from perdure.errors import PerdureError, UsageError
+from perdure.errors import PerdureError, StoreDamaged, UsageError
 from perdure.store.sqlite.connection import abandon, leave, open_connection
 from perdure.store.sqlite.db import Db
 from perdure.store.sqlite.errors import Locked, Unbatched, is_busy, translate
+from perdure.store.sqlite.paths import file_id, is_another
 from perdure.store.sqlite.wal import Wal, prepare
 
 T = TypeVar("T")
@@ -69,11 +72,13 @@ class Engine:
         self._left: Future[object] | None = None
         self._data_version: int | None = None
         self._commits = 0
+        self._file: tuple[int, int] | None = None
+        self._log: tuple[int, int] | None = None
 
     # Open and close
 
     async def open(self, *, worker: bool) -> None:
-        self._opened, self._worker = True, worker
+        self._opened, self._worker, self._file = True, worker, None
         try:
             await self.read(lambda _: None)
         except BaseException:
@@ -104,10 +109,14 @@ class Engine:
             return self._db
         if not self._opened:
             raise UsageError(f"{self.path}: the store is not open. Open it first, and do not use it after close()")
+        if self._file is not None:
+            self._check_file()
         db = open_connection(self.path, patience_ms=patience_ms)
         try:
             if self._worker:
                 prepare(db, self.path)
+            # From here on SQLite itself keeps both: it deletes a log with the last connection only.
+            self._file, self._log = file_id(self.path), file_id(self.path + "-wal")
         except BaseException:
             abandon(db)
             raise
@@ -116,6 +125,14 @@ class Engine:
         self._data_version = None
         self._db = db
         return db
+
+    def _check_file(self) -> None:
+        if is_another(self.path, self._file):
+            self._drop()
+            raise StoreDamaged(
+                f"{self.path}: the file was moved, deleted or replaced while it was in use, so nothing more is written. "
+                "Stop all that use it, put the right file there, then start again"
+            )
 
     def _drop(self) -> None:
         if (db := self._db) is not None:
@@ -279,14 +296,19 @@ class Engine:
         return db.data_version() - self._commits
 
     async def changed(self) -> bool:
-        version = await self.read(_data_version)
+        version = await self.read(self._version)
         before, self._data_version = self._data_version, version
         return version != before
 
-
-def _data_version(db: Db) -> int:
-    version: int = db.execute("PRAGMA data_version").get
-    return version
+    def _version(self, db: Db) -> int:
+        self._check_file()
+        if is_another(self.path + "-wal", self._log):  # somebody deleted the log: what it holds is saved
+            self.wal.move(db)
+            if not self.wal.pages:
+                self._drop()
+                db = self._connected(0)
+        version: int = db.execute("PRAGMA data_version").get
+        return version
 
 
 async def _end_of(future: Future[object]) -> None:

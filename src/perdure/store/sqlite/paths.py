@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Final
 
 from perdure.errors import StoreUnavailable, UsageError
 
+_NO_PATH: Final = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EINVAL)
 FREE_BYTES_MIN: Final = 1024 * 1024
 
 
@@ -22,6 +24,8 @@ def check_path(path: str) -> None:
         _check_folder(path, folder)
         return
     except (OSError, ValueError) as exc:
+        if isinstance(exc, OSError) and exc.errno not in _NO_PATH:
+            raise _broken_folder(path, exc) from exc
         raise UsageError(f"{path!r}: not a usable path ({exc}). Give the path of a file, such as perdure.db") from exc
     if stat.S_ISDIR(mode):
         raise UsageError(f"{path}: this is a folder, a store is a file. Try {place / 'perdure.db'}")
@@ -45,6 +49,25 @@ def _check_folder(path: str, folder: Path) -> None:
         raise StoreUnavailable(
             f"{folder}: the folder is read-only for this user, so no store can be created there. Choose another store"
         )
+
+
+def file_id(path: str) -> tuple[int, int] | None:
+    """Which file stands under that name; None if there is none."""
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise _broken_folder(path, exc) from exc
+    return found.st_dev, found.st_ino
+
+
+def is_another(path: str, file: tuple[int, int] | None) -> bool:
+    """Certainly: a disk that does not answer proves nothing."""
+    try:
+        return file_id(path) != file
+    except StoreUnavailable:
+        return False
 
 
 def read_only(path: str) -> StoreUnavailable:
