@@ -29,10 +29,12 @@ GROW: Final = "UPDATE journal SET body = ?2, count = ?3, at = ?4 WHERE pos = ?1"
 _LAST_POS: Final = "SELECT coalesce(max(pos), 0) FROM journal"
 # A run's rows from the one on that holds a number.
 _READ: Final = """
-SELECT seq, CAST(count AS INTEGER), CAST(epoch AS INTEGER), coalesce(CAST(body AS BLOB), x'') FROM journal
+SELECT seq, count, epoch, body FROM journal
 WHERE run = ?1 AND seq >= coalesce((SELECT max(seq) FROM journal WHERE run = ?1 AND seq <= ?2), 0) ORDER BY seq"""
-# The same, the newest first.
-_BACKWARDS: Final = _READ + " DESC"
+# The same, the newest first, whatever kind its columns are of.
+_BACKWARDS: Final = """
+SELECT seq, CAST(count AS INTEGER), coalesce(CAST(body AS BLOB), x'') FROM journal
+WHERE run = ?1 AND seq >= coalesce((SELECT max(seq) FROM journal WHERE run = ?1 AND seq <= ?2), 0) ORDER BY seq DESC"""
 # The number of a run's last record.
 _LAST: Final = "SELECT seq + count - 1 FROM journal WHERE run = ? ORDER BY seq DESC LIMIT 1"
 # The latest heartbeat of each step.
@@ -107,20 +109,22 @@ def read(db: Db, num: int, after: int) -> list[bytes]:
 def _rows(db: Db, num: int, after: int) -> Iterator[tuple[int, int, list[bytes]]]:
     """First number, epoch and records of a run's rows from the one on that holds the number after `after`, checked."""
     due = 0
-    for seq, count, epoch, row in db.execute(_READ, (num, after + 1)):
-        due = due or min(seq, after + 1)
-        if seq != due:
-            raise damaged(db, num, due, "is missing")
-        due += count
-        try:
+    try:
+        for seq, count, epoch, row in db.execute(_READ, (num, after + 1)):
+            due = due or min(seq, after + 1)
+            if seq != due:
+                raise damaged(db, num, due, "is missing")
+            due += count
             yield seq, epoch, unpack(num, seq, count, row)
-        except Broken as broken:
-            raise damaged(db, num, broken.seq, broken.what) from None
+    except Broken as broken:
+        raise damaged(db, num, broken.seq, broken.what) from None
+    except (TypeError, UnicodeDecodeError):  # a column is of another kind
+        raise damaged(db, num, due or after + 1, "cannot be read") from None
 
 
 def any_after(db: Db, num: int, after: int, wanted: Callable[[bytes], bool]) -> bool:
     """Is there a record of that kind after a number? What is damaged is none: whoever reads it will say so."""
-    for seq, count, _, row in db.execute(_BACKWARDS, (num, after + 1)):
+    for seq, count, row in db.execute(_BACKWARDS, (num, after + 1)):
         try:
             records = unpack(num, seq, count, row)
         except Broken:
