@@ -3,6 +3,7 @@ right code lets it go on."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import sys
@@ -235,6 +236,29 @@ def test_the_same_wrong_code_is_not_tried_again_until_somebody_says_so(durably: 
 
     durably(parks)
     durably(stays)
+
+
+def test_a_request_for_a_run_that_does_not_fit_waits_for_the_right_code(durably: Any, version: Any) -> None:
+    """It is looked at once, not again and again; the request is kept, and honoured when the right code comes."""
+    began(durably, version(FIRST))
+    version(CHANGES["a step is renamed"][0])
+
+    async def asks(app: Any) -> None:
+        handle = app.get("r")
+        parked = await until(handle, "parked", reason="diverged")
+        epoch = (await app.store_run("r")).epoch
+        await handle.cancel()
+        while (row := await app.store_run("r")).epoch == epoch or row.worker is not None:
+            await asyncio.sleep(0.002)
+        assert (row.epoch, row.status, row.reason, row.ready_at) == (epoch + 1, "parked", parked.reason, None)
+
+    async def honours(app: Any) -> None:
+        await until(app.get("r"), "cancelled")
+        assert right.did == []
+
+    durably(asks)
+    right = version(FIRST)
+    durably(honours)
 
 
 PATCHED = """

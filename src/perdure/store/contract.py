@@ -115,7 +115,7 @@ class RunChange(msgspec.Struct, frozen=True):
     ready_at: float | None = None
     result: bytes | None = None
     error: ErrorData | None = None
-    release: bool = False  # the worker lets go of the run
+    release: bool = False  # the worker lets go of the run; ready now if a request is left, but diverged or damaged only if that is to terminate
     code: str | None = None  # None: leave as it is
 
 

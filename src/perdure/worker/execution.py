@@ -63,24 +63,17 @@ class Execution:
         try:
             self._replay(journal, controls)
         except Diverged as diverged:
-            self._park_diverged(diverged)
+            self._park_diverged(diverged, controls)
             return
         except StoreDamaged as damaged:
-            self.park_damaged(damaged)
+            self.park_damaged(damaged, controls)
             return
         except Exception as exc:  # noqa: BLE001  # whatever replay stumbles over must not take the worker down
             self.broken(exc)
             return
         new = {id(ask) for ask in self.activation.new_asks}
         self._left = [ask for ask in self.activation.open.values() if id(ask) not in new]
-        for control in controls:
-            self.control(control)
-            if self.dead or self.outbox.change:
-                return
-        self._recover_left()
-        self.after()
-        self.effects.start_due(self.now())
-        self.after()  # a repetition has marked its start
+        self.heed(controls)
 
     def _recover_left(self) -> None:
         """What an earlier process left open: its rules decide, as soon as the run may start effects (C1)."""
@@ -285,15 +278,18 @@ class Execution:
     # Control
 
     def control(self, row: ControlRow) -> None:
-        """A person's request (C1). A run that is being handed back leaves it to its next worker."""
+        """A person's request (C1). A run that is being handed back leaves it to its next worker; one that cannot be replayed, to other code."""
         if self.dead or self.activation.ended is not None or (self.stand and self.stand.status is Status.QUEUED):
+            return
+        if self.activation.loop.dead and row.kind is not ControlKind.TERMINATE:
             return
         self._steering.take(row)
 
-    def heed(self, row: ControlRow) -> None:
-        """Control that came while the run is here."""
+    def heed(self, rows: list[ControlRow]) -> None:
+        """Control that came while the run is here. All of it comes before any effect: the last word may be a pause."""
         try:
-            self.control(row)
+            for row in rows:
+                self.control(row)
             self._recover_left()
             self.after()
             if self.free:
@@ -319,26 +315,21 @@ class Execution:
 
     # Leaving
 
-    def _park_diverged(self, diverged: Diverged) -> None:
+    def _park_diverged(self, diverged: Diverged, controls: list[ControlRow]) -> None:
         log.error("%s", diverged)
-        data = codec.encode(diverged.data)
-        error = ErrorData("Diverged", str(diverged), data=data)
-        self.activation.out = []
-        self.outbox.change = RunChange(
-            Status.PARKED, reason=Reason.DIVERGED, error=error, release=True, code=self._agent.digest
-        )
-        self.activation.drop()
-        self.services.writer.add(self, urgent=True)
+        error = ErrorData("Diverged", str(diverged), data=codec.encode(diverged.data))
+        self._park_unreplayable(Reason.DIVERGED, error, controls)
 
-    def park_damaged(self, damaged: StoreDamaged) -> None:
+    def park_damaged(self, damaged: StoreDamaged, controls: list[ControlRow]) -> None:
         """Its journal cannot be trusted: the run stands for a person to see, and the others go on."""
         log.error("%s", damaged)
-        error = ErrorData("StoreDamaged", str(damaged))
+        self._park_unreplayable(Reason.STORE, ErrorData("StoreDamaged", str(damaged)), controls)
+
+    def _park_unreplayable(self, reason: Reason, error: ErrorData, controls: list[ControlRow]) -> None:
         self.activation.out = []
-        self.outbox.change = RunChange(
-            Status.PARKED, reason=Reason.STORE, error=error, release=True, code=self._agent.digest
-        )
+        self.outbox.change = RunChange(Status.PARKED, reason=reason, error=error, release=True, code=self._agent.digest)
         self.activation.drop()
+        self.heed(controls)
         self.services.writer.add(self, urgent=True)
 
     def broken(self, exc: Exception) -> None:
@@ -347,7 +338,7 @@ class Execution:
             return
         if isinstance(exc, Diverged):
             self.effects.kill_all()
-            self._park_diverged(exc)
+            self._park_diverged(exc, [])
             return
         log.error(
             "run %s failed outside its agent's code",

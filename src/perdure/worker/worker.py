@@ -18,7 +18,7 @@ from perdure.errors import LeaseLost, StoreDamaged, StoreUnavailable
 from perdure.events.bus import Event, Events, RunClaimed, RunReleased, StoreChanged, WorkerBuried, WorkerFailed
 from perdure.events.bus import LeaseLost as LeaseLostEvent
 from perdure.kernel.spec import AgentSpec
-from perdure.store.contract import Claimed, NewRun, RunRow, Store
+from perdure.store.contract import Claimed, ControlRow, NewRun, RunRow, Store
 from perdure.worker import neighbours
 from perdure.worker.deadlines import Deadlines
 from perdure.worker.execution import Execution
@@ -256,7 +256,7 @@ class Worker:
         self.running[row.num] = run
         self.events.emit(RunClaimed(row.id, row.epoch))
         if damage is not None:
-            run.park_damaged(damage)
+            run.park_damaged(damage, claimed.controls)
         else:
             run.open(journal, pulses, claimed.controls)
 
@@ -269,14 +269,16 @@ class Worker:
         """Hand out the control rows that are new; before that, no effect starts over them (C1)."""
         async with self._taking:
             rows = await self.store.controls(self.number, after=self._writer.mark_seen)
+            asked: dict[int, list[ControlRow]] = {}
             for row in rows:
-                self._writer.mark_seen = max(self._writer.mark_seen, row.id)
-                run = self.running.get(row.run)
+                asked.setdefault(row.run, []).append(row)
+            for num, requests in asked.items():
+                run = self.running.get(num)
                 if run is not None:
-                    run.heed(row)
-                elif row.run in self._arriving:
-                    self._arriving[row.run].controls.append(row)
-            self._writer.mark_seen = max(self._writer.mark_seen, control_mark)
+                    run.heed(requests)
+                elif num in self._arriving:
+                    self._arriving[num].controls.extend(requests)
+            self._writer.mark_seen = max(self._writer.mark_seen, control_mark, *(row.id for row in rows))
 
     async def _renew(self) -> None:
         while not self._stopping:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from perdure.base.status import ENDED
+from perdure.base.status import ENDED, Reason
 from perdure.errors import LeaseLost
 from perdure.store.contract import Appended, RunWrite, Verdict
 from perdure.store.sqlite import journal
@@ -45,8 +45,9 @@ ON CONFLICT (run, position) DO UPDATE SET at = excluded.at, details = excluded.d
 # Requests that were acted on.
 _CONSUME: Final = "DELETE FROM controls WHERE run = ? AND id <= ?"
 _CONSUME_ALL: Final = "DELETE FROM controls WHERE run = ?"
-# Is there a request that nobody acted on?
-_PENDING: Final = "SELECT 1 FROM controls WHERE run = ? LIMIT 1"
+# Is there a request that nobody acted on? A run that this code cannot replay can only be terminated by it.
+_PENDING: Final = "SELECT 1 FROM controls WHERE run = ?1 AND (NOT ?2 OR kind = 'terminate') LIMIT 1"
+_UNREPLAYABLE: Final = frozenset({Reason.DIVERGED, Reason.STORE})
 
 
 def append(db: Db, known: Known, worker: int, writes: list[RunWrite], now: float) -> Appended:
@@ -206,7 +207,7 @@ def _apply(db: Db, known: Known, write: RunWrite, now: float) -> None:
         known.runs.pop(num, None)
     if change.status in ENDED:
         db.execute(_CONSUME_ALL, (num,))
-    elif change.release and db.execute(_PENDING, (num,)).get is not None:
+    elif change.release and db.execute(_PENDING, (num, change.reason in _UNREPLAYABLE)).get is not None:
         ready_at = now  # a request that came while the worker let go must find a worker
     error = error_bytes(change.error)
     db.execute(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from perdure.base.records import Executed, encode_record
-from perdure.base.status import ControlKind, Status
+from perdure.base.status import ControlKind, Reason, Status
 from perdure.errors import LeaseLost
 from perdure.store.contract import Progress, Pulse, RunChange, RunWrite, Verdict
 from perdure.testing.conformance.kit import Kit, begun, ended, error_of, executed
@@ -224,6 +224,23 @@ async def a_request_that_meets_a_release_is_not_lost(kit: Kit) -> None:
     assert [row.kind for row in taken.controls] == [ControlKind.CANCEL]
 
 
+async def a_request_does_not_wake_what_cannot_be_replayed(kit: Kit) -> None:
+    """Parked as diverged or damaged with a request that fits no such run: it keeps the request until somebody resumes it, or other code comes."""
+    worker = await kit.worker()
+    for number, reason in enumerate((Reason.DIVERGED, Reason.STORE)):
+        run = await kit.held(f"r{number}", worker)
+        await kit.ask(run.id, ControlKind.CANCEL)
+        row = await kit.let_go(worker, run, Status.PARKED, reason=reason)
+        assert (row.status, row.ready_at) == ("parked", None)
+        await kit.ask(run.id, ControlKind.RESUME)
+        (taken,) = await kit.claim(worker)
+        assert [row.kind for row in taken.controls] == [ControlKind.CANCEL, ControlKind.RESUME]
+        await kit.ask(run.id, ControlKind.TERMINATE)
+        await kit.let_go(worker, taken.run, Status.PARKED, reason=reason)
+        (taken,) = await kit.claim(worker)
+        await kit.let_go(worker, taken.run, Status.CANCELLED)
+
+
 async def an_end_settles_all_requests(kit: Kit) -> None:
     """Nothing is left to ask of a run that has ended."""
     worker = await kit.worker()
@@ -266,6 +283,7 @@ PROMISES: Final = (
     the_control_mark_only_grows,
     a_released_run_is_held_by_nobody,
     a_request_that_meets_a_release_is_not_lost,
+    a_request_does_not_wake_what_cannot_be_replayed,
     an_end_settles_all_requests,
     a_record_can_be_big,
 )
