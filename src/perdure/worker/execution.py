@@ -283,6 +283,7 @@ class Execution:
             return
         if self.activation.loop.dead and row.kind is not ControlKind.TERMINATE:
             return
+        self.outbox.stay()  # else the request would be consumed by a write that lets go of the run
         self._steering.take(row)
 
     def heed(self, rows: list[ControlRow]) -> None:

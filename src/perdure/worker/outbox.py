@@ -44,6 +44,11 @@ class Outbox:
         """This control request is honoured by what is written next."""
         self.controls_seen = max(self.controls_seen, control)
 
+    def stay(self) -> None:
+        """The run was about to rest or to leave; something came before that was written."""
+        if self._in_flight is None or self._in_flight.change is None:
+            self.change = None
+
     def progress(self, done: float, total: float | None, current: str | None) -> None:
         old = self._progress
         since, since_done = (old.since, old.since_done) if old and old.since is not None else (self._now(), done)
