@@ -13,22 +13,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 from perdure.base import codec, faults, limits
-from perdure.base.records import AnyRecord, Doubted, ErrorData, Executed, Started, Tried
+from perdure.base.records import Doubted, ErrorData, Executed, Started, Tried
 from perdure.errors import InDoubt, NotStorable, PayloadTooLarge
-from perdure.kernel.activation import Activation
 from perdure.kernel.ask import Ask
 from perdure.kernel.failure import error_data
 from perdure.rules import backoff
 from perdure.rules.classify import Kind, classify
 from perdure.rules.effect import Doubt, Effect, Fail, Probe, Redo, Retry, StepRule, after_failure, on_recovery
 from perdure.worker.attempt import Attempt
-from perdure.worker.outbox import Outbox
-from perdure.worker.services import Services
+from perdure.worker.host import Host
 from perdure.worker.step_context import Keys
 
 _DECIDED = faults.point("step.decided", "a step was asked for, nothing of that is written")
@@ -38,29 +35,6 @@ _SETTLED = faults.point("step.settled", "its outcome is known in memory, nothing
 
 PARTIAL = "partial"
 """What a probe answers when the effect happened in part: a person decides."""
-
-
-class Host(Protocol):
-    """What the steps need of the run they belong to."""
-
-    id: str
-    epoch: int
-    services: Services
-    activation: Activation
-    outbox: Outbox
-    dead: bool
-    now: Callable[[], float]
-    deliver: Callable[[AnyRecord], None]
-
-    @property
-    def free(self) -> bool: ...
-    @property
-    def backlogged(self) -> bool: ...
-    def after(self) -> None: ...
-    def broken(self, exc: Exception) -> None: ...
-    def guard_next_write(self) -> None: ...
-    def pulse(self, position: int, details: bytes | None) -> None: ...
-    def park_in_doubt(self, ask: Ask, why: str) -> None: ...
 
 
 class Effects:
@@ -75,6 +49,7 @@ class Effects:
         self.backoffs: dict[int, Ask] = {}
         self._probe_failures: dict[int, int] = {}
         self._probes_due: set[int] = set()  # waiting until the probe is asked again
+        self._interrupted: set[int] = set()  # a person has stopped them, and their probe is asked what they did
         self.details: dict[int, bytes | None] = {}
 
     @property
@@ -82,8 +57,8 @@ class Effects:
         return bool(self.running or self.waiting or self.marked or self._probes_due)
 
     def has(self, ask: Ask) -> bool:
-        """Is it under way already? What control has started again must not be recovered as well."""
-        return ask.position in self.running or ask in self.waiting
+        """Is it under way already? What control has started again must not be recovered as well, nor started twice."""
+        return ask.position in self.running or ask.position in self._probes_due or self._is_queued(ask)
 
     def next_retry(self) -> float | None:
         return min((ask.tried.retry_at for ask in self.backoffs.values() if ask.tried), default=None)
@@ -236,6 +211,8 @@ class Effects:
         match decision:
             case Retry() if ask.stop_wanted:
                 self._run.deliver(self._cancelled(ask) if kind is Kind.UNKNOWN else self._error(ask, data))
+            case Retry() if attempt.stopping:
+                self._run.deliver(self._error(ask, data))
             case Retry(wait):
                 now = self._run.now()
                 self._run.deliver(Tried(now, ask.position, attempt.attempt, data, now + wait, kind is Kind.UNKNOWN))
@@ -275,6 +252,9 @@ class Effects:
         if ask.stop_wanted:
             self._run.deliver(self._cancelled(ask))
             return
+        if ask.position in self._interrupted:
+            self._run.deliver(self._error(ask, _interrupted(ask)))
+            return
         data = ErrorData(
             "NotDone", "the probe says that the effect did not happen", step=ask.name, position=ask.position
         )
@@ -294,8 +274,12 @@ class Effects:
 
         def again() -> None:
             self._probes_due.discard(ask.position)
-            if not self._run.dead and self._run.free and ask.position in self._run.activation.open:
+            if self._run.dead or ask.position not in self._run.activation.open:
+                return
+            if self._run.free:
                 self._execute(ask, number, probing=True)
+            else:
+                self._run.recover_later(ask)
 
         asyncio.get_running_loop().call_later(wait_s, again)
 
@@ -356,15 +340,13 @@ class Effects:
         for attempt in list(self.running.values()):
             ask = attempt.ask
             if ask.marks_start:
+                self._interrupted.add(ask.position)
                 attempt.stop()
                 continue
             del self.running[ask.position]
             attempt.kill()
-            self._run.deliver(
-                self._error(
-                    ask, ErrorData("Interrupted", "a person cancelled this step", step=ask.name, position=ask.position)
-                )
-            )
+            if ask.position in self._run.activation.open:  # else: a read that ended with the one before
+                self._run.deliver(self._error(ask, _interrupted(ask)))
 
     def hold_back(self) -> None:
         """Marked starts that were not written because control came first: on record they did not start."""
@@ -372,8 +354,8 @@ class Effects:
         for _, ask in marked:
             now = self._run.now()
             data = ErrorData("HeldBack", "control came before the start", step=ask.name, position=ask.position)
-            self._run.deliver(Tried(now, ask.position, ask.attempt, data, now))
-            ask.attempt -= 1
+            # Not an attempt: neither a retry nor a number is spent on it.
+            self._run.deliver(Tried(now, ask.position, ask.attempt - 1, data, now))
             ask.seq = self._run.activation.seq
             self.waiting.appendleft(ask)
 
@@ -387,6 +369,10 @@ class Effects:
 
     def _error(self, ask: Ask, data: ErrorData) -> Executed:
         return Executed(self._run.now(), ask.position, ask.attempt, error=data)
+
+
+def _interrupted(ask: Ask) -> ErrorData:
+    return ErrorData("Interrupted", "a person cancelled this step", step=ask.name, position=ask.position)
 
 
 def _rule(ask: Ask) -> StepRule:

@@ -84,6 +84,10 @@ class Execution:
             if ask.position in self.activation.open and not self.effects.has(ask):
                 self.effects.recover(ask)
 
+    def recover_later(self, ask: Ask) -> None:
+        """It cannot go on while the run stands."""
+        self._left.append(ask)
+
     def _replay(self, journal: list[bytes], controls: list[ControlRow]) -> None:
         guard.check_agent(self._agent.fn)
         if not journal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from perdure.base import codec, limits
 from perdure.base.records import AnyRecord, Cancelled, Ended, ErrorData, Executed, Noted, Resolved
@@ -15,6 +15,8 @@ from perdure.worker.effects import Effects
 from perdure.worker.outbox import Outbox
 
 log = logging.getLogger("perdure.worker")
+
+_LEAVES_PAUSED: Final = frozenset({ControlKind.RESOLVE, ControlKind.INTERRUPT})
 
 
 class Steered(Protocol):
@@ -46,7 +48,10 @@ class Steering:
             run.stand = RunChange(Status.PAUSED, release=True, code=self._digest)
             self.on_release = row.id
             return
-        run.outbox.see(row.id)
+        if run.stand is not None and run.stand.status is Status.PAUSED and row.kind in _LEAVES_PAUSED:
+            self.on_release = row.id  # consumed with the pause, which would be lost if this process died before
+        else:
+            run.outbox.see(row.id)
         match row.kind:
             case ControlKind.RESUME:
                 run.stand = None
@@ -68,7 +73,7 @@ class Steering:
         run = self._run
         position: int = body["position"]
         ask = run.activation.open.get(position)
-        if ask is None or position in run.effects.running:
+        if ask is None or run.effects.has(ask):
             log.warning("run %s: step %s is not in doubt any more; the answer was not used", run.id, position)
             return
         now, verdict, result = run.now(), body["verdict"], body.get("result")
@@ -82,10 +87,11 @@ class Steering:
                 message = body.get("message") or "a person said that this step failed"
                 error = ErrorData("ResolvedAsFailed", message, step=ask.name, position=position)
                 run.deliver(Executed(now, position, ask.attempt, error=error))
+            case _ if ask.stop_wanted:  # it did not happen, and nobody waits for it any more
+                run.deliver(Executed(now, position, ask.attempt, cancelled=True))
             case _:
-                if ask not in run.effects.waiting:
-                    ask.seq = run.activation.seq
-                    run.effects.waiting.append(ask)
+                ask.seq = run.activation.seq
+                run.effects.waiting.append(ask)
 
     def _terminate(self) -> None:
         run = self._run
