@@ -317,3 +317,54 @@ def test_retry_after_the_agents_own_mistake_runs_its_code_again(durably: Any) ->
         assert [what for what, _ in did] == ["before"]
 
     durably(main)
+
+
+@agent
+async def retry_twice_ended() -> list[str]:
+    done = [await work("a")]
+    await asyncio.sleep(0.3)
+    done.append(await work("b"))
+    await asyncio.sleep(0.3)
+    return [*done, await work("c")]
+
+
+def test_a_cancel_that_a_retry_took_back_does_not_come_back(durably: Any) -> None:
+    """Cancelled, taken up again, and later terminated: the second retry goes on from there, not from the cancel."""
+
+    async def main(app: Any) -> None:
+        handle = await app.start(retry_twice_ended)
+        await until(handle, "waiting")
+        await handle.cancel()
+        await until(handle, "cancelled")
+        await handle.retry()
+        while ("b", f"{handle.id}:2") not in did:
+            await asyncio.sleep(0.002)
+        await until(handle, "waiting")
+        await handle.terminate()
+        await until(handle, "cancelled")
+        await handle.retry()
+        await until(handle, "completed")
+        assert [what for what, _ in did] == ["a", "b", "c"]
+
+    durably(main)
+
+
+def test_a_retry_that_was_terminated_before_it_began_can_be_asked_for_again(durably: Any) -> None:
+    """The run then goes on from the step that had failed in the first place."""
+
+    async def fails(app: Any) -> None:
+        broken.add("second")
+        await until(await app.start(retry_chain, id="r"), "failed")
+
+    async def asks(app: Any) -> None:
+        for request in ("retry", "terminate", "retry"):
+            await getattr(app.get("r"), request)()
+
+    async def goes_on(app: Any) -> None:
+        broken.clear()
+        await until(app.get("r"), "completed")
+        assert [what for what, _ in did] == ["first", "second", "second", "third"]
+
+    durably(fails)
+    durably(asks, worker=False)
+    durably(goes_on)

@@ -15,22 +15,27 @@ def effective(numbered: list[AnyRecord]) -> list[AnyRecord]:
     """The journal without what a retry has superseded."""
     if not any(isinstance(record, Retried) for record in numbered):
         return numbered
+    return [record for _, record in _counting(numbered)]
+
+
+def _counting(numbered: list[AnyRecord]) -> list[tuple[int, AnyRecord]]:
     kept: list[tuple[int, AnyRecord]] = []
     for number, record in enumerate(numbered, start=1):
         if isinstance(record, Retried):
             while kept and kept[-1][0] >= record.dropped_from:
                 kept.pop()
         kept.append((number, record))
-    return [record for _, record in kept]
+    return kept
 
 
 def plan_retry(numbered: list[AnyRecord], *, at: float, by: str) -> list[AnyRecord]:
     """The records that make an ended run go on from its failed step: a `Retried`, and again the outcomes it need not lose."""
-    ended = next(record for record in reversed(numbered) if isinstance(record, Ended))
-    first = _first_dropped(numbered, ended)
-    counted = {id(record) for record in effective(numbered)}
-    before = [record for record in numbered[: first - 1] if id(record) in counted]
-    after = [record for record in numbered[first - 1 :] if id(record) in counted]
+    counting = _counting(numbered)
+    # The first: one that was ended again before its retry began ended for the old reason.
+    ended = next(record for _, record in counting if isinstance(record, Ended))
+    first = _first_dropped(counting, ended)
+    before = [record for number, record in counting if number < first]
+    after = [record for number, record in counting if number >= first]
     asked_before = {record.position for record in before if isinstance(record, Asked)}
     answered_before = {record.position for record in before if isinstance(record, Executed)}
     open_positions = asked_before - answered_before
@@ -60,15 +65,15 @@ def plan_retry(numbered: list[AnyRecord], *, at: float, by: str) -> list[AnyReco
     return [retried, *again]
 
 
-def _first_dropped(numbered: list[AnyRecord], ended: Ended) -> int:
+def _first_dropped(counting: list[tuple[int, AnyRecord]], ended: Ended) -> int:
     """Where the history that counts ends: at the failed step's outcome, at the cancel, or at what made the agent raise."""
+    backwards = counting[::-1]
     if ended.status == "cancelled":
-        for number in range(len(numbered), 0, -1):
-            if isinstance(numbered[number - 1], Cancelled):
+        for number, record in backwards:
+            if isinstance(record, Cancelled):
                 return number
     if ended.error is not None and ended.error.position:
-        for number in range(len(numbered), 0, -1):
-            record = numbered[number - 1]
+        for number, record in backwards:
             if isinstance(record, Executed) and record.position == ended.error.position and record.error is not None:
                 return number
-    return ended.main_done_at or len(numbered)
+    return ended.main_done_at or next(number for number, record in counting if record is ended)
