@@ -126,12 +126,15 @@ class Worker:
         """Keep one loop going: the store may be away, the lease may be lost; anything else stops the worker."""
         while True:
             try:
-                await duty()
+                try:
+                    await duty()
+                except LeaseLost:
+                    await self._come_back()  # for which the store may be away
+                else:
+                    return
             except StoreUnavailable as exc:
                 log.error("%s: %s", duty.__name__, exc)  # noqa: TRY400  # a store that is away is no surprise to trace
                 await asyncio.sleep(0.2)
-            except LeaseLost:
-                await self._come_back()
             except Exception as exc:
                 log.exception("the worker's duty %s failed; the worker stops", duty.__name__)
                 self.failure = exc
@@ -139,8 +142,6 @@ class Worker:
                 self.events.emit(WorkerFailed(str(exc)))
                 for run in list(self.running.values()):
                     run.vanish()
-                return
-            else:
                 return
 
     async def _register(self) -> None:
@@ -159,17 +160,18 @@ class Worker:
         """This worker was buried (frozen too long, or the store was away). What it held is no longer its own."""
         lost = self.number
         async with self._coming_back:  # several loops may notice at once
-            if not self._stopping and self.number == lost:
+            if self.number == lost:
                 await self._start_over(lost)
 
     async def _start_over(self, lost: int) -> None:
-        log.error("worker %d lost its lease; its runs were taken over. It goes on under a new number", lost)
+        log.error("worker %d lost its lease; its runs were taken over", lost)
         self.events.emit(LeaseLostEvent(lost))
         self._arriving.clear()
         for run in list(self.running.values()):
             run.lost()
         self._writer.forget_all()
-        await self._register()
+        if not self._stopping:
+            await self._register()
 
     def _digests(self) -> dict[str, str]:
         return {name: spec.digest for name, spec in self._agents.items()}
@@ -249,8 +251,8 @@ class Worker:
             except StoreDamaged as exc:
                 damage = exc
             pulses = {position: details for position, (_, details) in (await self.store.pulses(row.num)).items()}
-        if self._arriving.get(row.num) is not claimed:
-            return  # taken up by another loop, or lost meanwhile
+        if self._arriving.get(row.num) is not claimed or self._stopping:
+            return  # taken up by another loop, lost meanwhile, or to be handed back as it is
         del self._arriving[row.num]
         run = Execution(self._services, agent, claimed)
         self.running[row.num] = run
@@ -281,7 +283,7 @@ class Worker:
             self._writer.mark_seen = max(self._writer.mark_seen, control_mark, *(row.id for row in rows))
 
     async def _renew(self) -> None:
-        while not self._stopping:
+        while True:  # also while the worker stops: what it finishes within the grace time must still be its own
             await asyncio.sleep(self._lease.every_s())
             digests = self._digests()
             news = digests if digests != self._served else None
@@ -291,6 +293,7 @@ class Worker:
                 await self.store.readmit(news)
             self._served = digests
             self._lease.renewed(sent)
+            await self.mark(0)  # C1: what has waited for the lease may start now
             for run in list(self.running.values()):
                 run.go_on()
 

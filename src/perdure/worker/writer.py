@@ -103,7 +103,7 @@ class Writer:
     async def run(self) -> None:
         """Until closed; raises what no retry can mend."""
         self._end = asyncio.get_running_loop().create_future()
-        if self._dirty:
+        if self._dirty or self._closing:
             self._schedule()
         await self._end
 
