@@ -14,8 +14,8 @@ from perdure.api.views import RunView, run_view
 from perdure.base import limits
 from perdure.base.status import ControlKind
 from perdure.base.world import RealWorld, World
-from perdure.errors import Conflict, NotFound, UsageError
-from perdure.events.bus import Event, Events, RunEnded, RunReleased, StoreChanged, WorkerFailed
+from perdure.errors import Conflict, NotFound, StoreUnavailable, UsageError
+from perdure.events.bus import Event, Events, RunEnded, RunLost, RunReleased, StoreChanged, WorkerFailed
 from perdure.kernel import guard
 from perdure.kernel.spec import AgentSpec, input_of
 from perdure.store.contract import NewRun, RunRow, Store, Where
@@ -193,14 +193,16 @@ class Perdure:
     async def _watch_store(self) -> None:
         """A client has no worker that looks for changes: it looks itself while somebody waits."""
         while True:
-            if self._open_store().stirred():
-                changed = await self._open_store().changed()
-                if changed:
-                    self.events.emit(StoreChanged())
+            try:
+                changed = self._open_store().stirred() and await self._open_store().changed()
+            except StoreUnavailable:
+                changed = True  # who waits looks for himself, and tells his caller if the store is still away
+            if changed:
+                self.events.emit(StoreChanged())
             await asyncio.sleep(limits.poll_s)
 
     def _notice(self, event: Event) -> None:
-        if isinstance(event, RunEnded | RunReleased):
+        if isinstance(event, RunEnded | RunReleased | RunLost):
             self._wake(event.id)
         elif isinstance(event, StoreChanged | WorkerFailed):
             for waited_for in self._waiters:
