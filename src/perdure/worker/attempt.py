@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Protocol
@@ -47,6 +48,7 @@ class Attempt(StepContext):
     __slots__ = (
         "_beat_limit_s",
         "_begun",
+        "_begun_at",
         "_host",
         "_job",
         "_services",
@@ -85,7 +87,7 @@ class Attempt(StepContext):
         self.task: asyncio.Task[None] | None = None
         self._host = host
         self._services = host.services
-        self._begun = spec.where == "loop"
+        self._begun = spec.where == "loop" and not probing
         self._job: StepFuture[Any] | None = None
         self._beat_limit_s = spec.rule.heartbeat_timeout_s
 
@@ -113,12 +115,15 @@ class Attempt(StepContext):
     def is_alive(self) -> None:
         """A heartbeat came: the stall limit starts anew, the timeout does not."""
         if self._beat_limit_s is not None:
+            self._look_at_thread()
             self.deadline = min(self.hard_deadline, self._services.world.monotonic() + self._beat_limit_s)
 
     def expire(self, now: float) -> None:
-        if not self._begun and not (self._job is not None and self._job.started):
+        self._look_at_thread()
+        if not self._begun:
             # It still queues for a thread or a process: nothing has happened, its time has not begun.
             self._set_deadlines(now)
+        if self.deadline > now:
             self._services.deadlines.watch(self, now)
             return
         name, rule = self.ask.name, self.spec.rule
@@ -148,7 +153,7 @@ class Attempt(StepContext):
         step_context.current.set(self)
         value = error = None
         try:
-            if self._begun and not self.probing:
+            if self._begun:
                 args, kwargs = codec.decode(self.ask.args)
                 value = await self.spec.fn(*args, **kwargs)
             else:
@@ -172,8 +177,19 @@ class Attempt(StepContext):
         if inspect.iscoroutinefunction(fn):
             self._begun = True
             return await fn(*args, **kwargs)
-        self._job = self._services.threads.run(functools.partial(fn, *args, **kwargs), copy_context())
+        self._begun_at: float | None = None
+        self._job = self._services.threads.run(functools.partial(self._in_thread, fn, args, kwargs), copy_context())
         return await self._job
+
+    def _in_thread(self, fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+        self._begun_at = self._services.world.monotonic()
+        return fn(*args, **kwargs)
+
+    def _look_at_thread(self) -> None:
+        """Its time counts from when a thread took it, not from when it began to queue for one."""
+        if not self._begun and self._job is not None and self._begun_at is not None:
+            self._begun = True
+            self._set_deadlines(self._begun_at)
 
     def _note_begun(self) -> None:
         self._begun = True

@@ -14,9 +14,20 @@ from perdure.base import faults
 from perdure.base.world import RealWorld
 from perdure.errors import StoreUnavailable
 from perdure.store.open import open_store
+from perdure.worker.threads import ThreadPool
 
 did: list[str] = []
 gate = threading.Event()
+waits = {"first": threading.Event(), "second": threading.Event()}
+
+
+class Clock(RealWorld):
+    """The monotonic clock can be put ahead."""
+
+    ahead_s = 0.0
+
+    def monotonic(self) -> float:  # type: ignore[override]  # RealWorld's is the function itself
+        return super().monotonic() + self.ahead_s
 
 
 @pytest.fixture(autouse=True)
@@ -174,5 +185,40 @@ def test_a_client_waits_on_when_it_cannot_look_for_a_moment(tmp_path: Path) -> N
             await looked.wait()
             gate.set()
             assert await waiting == "slow"
+
+    within(20, main())
+
+
+@step(effect="once", timeout=0.4)
+def work_a_while(what: str) -> str:
+    did.append(what)
+    waits[what].wait(20)
+    return what
+
+
+@agent
+async def duties_queue() -> list[str]:
+    return await asyncio.gather(work_a_while("first"), work_a_while("second"))
+
+
+def test_a_steps_time_begins_when_a_thread_takes_it(tmp_path: Path) -> None:
+    """With one thread the second step queues for most of its timeout. What it may take counts from its first line."""
+    clock = Clock()
+
+    async def main() -> None:
+        async with Perdure(str(tmp_path / "p.db"), world=clock) as app:
+            assert app.worker is not None
+            app.worker._services.threads = ThreadPool(1)
+            handle = await app.start(duties_queue)
+            while did != ["first"]:
+                await asyncio.sleep(0.002)
+            clock.ahead_s += 0.3
+            waits["first"].set()
+            while did != ["first", "second"]:
+                await asyncio.sleep(0.002)
+            clock.ahead_s += 0.3
+            app.worker._deadlines._ring()
+            waits["second"].set()
+            assert await handle.result() == ["first", "second"]
 
     within(20, main())
