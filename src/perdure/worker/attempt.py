@@ -135,6 +135,11 @@ class Attempt(StepContext):
         self._end(None, late)
         self.kill()
 
+    @property
+    def has_begun(self) -> bool:
+        """Else it queues for a thread or a process, and nothing can have happened."""
+        return self._begun or (self._job is not None and self._job.started)
+
     def stop(self) -> None:
         """Nobody waits any more. Code on the loop is cancelled, a process is killed; a thread runs to its end."""
         self.stopping = True

@@ -201,7 +201,10 @@ class Effects:
         assert ask.spec is not None
         cancelled = isinstance(error, asyncio.CancelledError)
         if attempt.stopping and cancelled:
-            self._stopped_unknown(ask, rule)
+            if attempt.has_begun:
+                self._stopped_unknown(ask, rule)
+            else:
+                self._run.deliver(self._cancelled(ask) if ask.stop_wanted else self._error(ask, _interrupted(ask)))
             return
         kind = classify(error, ask.spec.raises)
         wait_s = backoff.retry_after_s(error, self._run.now())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Perdure, agent, step
+from perdure import Perdure, RunCancelled, agent, step
 from perdure.base import faults
 from perdure.base.world import RealWorld
 from perdure.errors import StoreUnavailable
@@ -33,7 +33,8 @@ class Clock(RealWorld):
 @pytest.fixture(autouse=True)
 def nothing_done() -> Any:
     did.clear()
-    gate.clear()
+    for held in (gate, *waits.values()):
+        held.clear()
     yield
     faults.arm("")
 
@@ -220,5 +221,24 @@ def test_a_steps_time_begins_when_a_thread_takes_it(tmp_path: Path) -> None:
             app.worker._deadlines._ring()
             waits["second"].set()
             assert await handle.result() == ["first", "second"]
+
+    within(20, main())
+
+
+def test_a_step_that_is_cancelled_in_the_queue_for_a_thread_is_not_in_doubt(tmp_path: Path) -> None:
+    """Its start is on record, but no thread has taken it: it certainly did not happen."""
+
+    async def main() -> None:
+        async with Perdure(str(tmp_path / "p.db")) as app:
+            assert app.worker is not None
+            app.worker._services.threads = ThreadPool(1)
+            handle = await app.start(duties_queue)
+            while did != ["first"] or not app.worker._services.threads.backlog:
+                await asyncio.sleep(0.002)
+            await handle.cancel()
+            waits["first"].set()
+            with pytest.raises(RunCancelled):
+                await handle.result()
+            assert did == ["first"]
 
     within(20, main())
