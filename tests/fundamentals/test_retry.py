@@ -368,3 +368,19 @@ def test_a_retry_that_was_terminated_before_it_began_can_be_asked_for_again(dura
     durably(fails)
     durably(asks, worker=False)
     durably(goes_on)
+
+
+def test_a_run_that_was_terminated_before_it_began_can_be_retried(durably: Any) -> None:
+    """It has an end on record and no beginning: it begins."""
+
+    async def asks(app: Any) -> None:
+        handle = await app.start(retry_chain, id="r")
+        await handle.terminate()
+        await handle.retry()
+
+    async def begins(app: Any) -> None:
+        await until(app.get("r"), "completed")
+        assert [what for what, _ in did] == ["first", "second", "third"]
+
+    durably(asks, worker=False)
+    durably(begins)

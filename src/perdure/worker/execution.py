@@ -100,6 +100,8 @@ class Execution:
             numbered.append(retried)
             self.activation.out.append(encode_record(retried))
         self.activation.feed(numbered, again)
+        if self.activation.main_coro() is None and self.activation.ended is None:
+            self.activation.begin(self.now(), self.services.world.seed())  # it was terminated before it began
 
     # Going on
 
