@@ -342,3 +342,25 @@ def test_a_second_word_about_a_step_does_not_start_it_twice(durably: Any) -> Non
         assert did.count("letter") == 2
 
     durably(main)
+
+
+def test_a_step_that_a_retry_brings_back_in_doubt_can_be_resolved(durably: Any) -> None:
+    """What was said about it after the cancel does not count any more, so a person is asked anew, and may answer."""
+
+    async def main(app: Any) -> None:
+        handle = await app.start(awkward_post)
+        await until(handle, "parked")
+        await handle.cancel()
+        while "cancel" not in await kinds(handle):
+            await asyncio.sleep(0.002)
+        await until(handle, "parked", reason="in_doubt")
+        await handle.resolve("post", retry=True)
+        await until(handle, "cancelled")
+        await handle.retry()
+        await until(handle, "parked", reason="in_doubt")
+        await handle.resolve("post", done="by hand")
+        assert await until(handle, "completed")
+        assert await handle.result() == "by hand"
+        assert did == ["letter"]
+
+    durably(main)

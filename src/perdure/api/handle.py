@@ -15,6 +15,7 @@ from perdure.base.status import ENDED, ControlKind
 from perdure.base.status import Status as RunStatus
 from perdure.base.world import World
 from perdure.errors import Conflict, NotFound, RunCancelled, RunFailed, RunParked, UsageError
+from perdure.kernel.superseded import effective
 from perdure.store.contract import RunRow
 from perdure.worker.step_context import Keys
 
@@ -153,7 +154,7 @@ def doubted_steps(records: list[AnyRecord]) -> dict[int, str]:
     """Position and name of the steps that wait for a person's word."""
     names: dict[int, str] = {}
     doubted: dict[int, str] = {}
-    for record in records:
+    for record in effective(records):
         match record:
             case Asked():
                 names[record.position] = record.name
