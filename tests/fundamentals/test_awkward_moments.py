@@ -107,6 +107,31 @@ def test_a_cancel_that_meets_a_run_about_to_leave_wakes_it(durably: Any) -> None
     durably(main)
 
 
+@agent
+async def awkward_nap() -> None:
+    await work("first")
+    await asyncio.sleep(86_400)
+
+
+def test_a_cancel_that_meets_the_write_of_a_rest_ends_the_run(durably: Any) -> None:
+    """The write that lets go of the run is refused over the cancel; what follows it says how the run ended, not that it
+    rests."""
+
+    async def main(app: Any) -> None:
+        bell["first"] = asyncio.Event()
+        handle = await app.start(awkward_nap)
+        await done("first")
+        writes = HeldWrites(app.worker.store)
+        bell["first"].set()
+        await writes.come()
+        await handle.cancel()
+        writes.let_go()
+        await until(handle, "cancelled")
+        assert (await kinds(handle)).count("end") == 1
+
+    durably(main)
+
+
 # Steps that are stopped, asked about, or in doubt
 
 

@@ -273,8 +273,8 @@ class Execution:
         if self.dead:
             return
         self.outbox.guarded = False
-        if self.outbox.change is not None and self.activation.ended is None:
-            self.outbox.change = None  # It was about to rest; now it looks again.
+        if self.activation.ended is not None or not self.activation.loop.dead:
+            self.outbox.change = None  # It was about to rest; now it looks again. The control may have ended it.
         if not self.free:
             self.effects.hold_back()
         self._recover_left()
