@@ -15,6 +15,7 @@ from perdure.kernel import superseded
 
 did: list[Any] = []
 broken: set[str] = set()
+gate = threading.Event()
 
 
 class Declared(Exception):
@@ -384,3 +385,39 @@ def test_a_run_that_was_terminated_before_it_began_can_be_retried(durably: Any) 
 
     durably(asks, worker=False)
     durably(begins)
+
+
+@step
+def work_slowly(what: str) -> str:
+    did.append((what, run.key))
+    gate.wait(20)
+    return what
+
+
+async def retry_branch(what: str) -> list[str]:
+    return [await work_slowly(what), await work(f"more {what}")]
+
+
+@agent
+async def retry_branches() -> list[Any]:
+    return await asyncio.gather(work("fails"), retry_branch("one"), retry_branch("two"))
+
+
+def test_retry_keeps_the_outcomes_of_several_branches(durably: Any) -> None:
+    """Two effects were under way when a third failed: after the retry each branch goes on from its own outcome."""
+
+    async def main(app: Any) -> None:
+        broken.add("fails")
+        gate.clear()
+        handle = await app.start(retry_branches)
+        while len(did) < 3 or ("work", 1, "executed") not in await steps(handle):
+            await asyncio.sleep(0.002)
+        gate.set()
+        await until(handle, "failed")
+        broken.clear()
+        await handle.retry()
+        assert await until(handle, "completed")
+        assert await handle.result() == ["fails", ["one", "more one"], ["two", "more two"]]
+        assert sorted(what for what, _ in did) == ["fails", "fails", "more one", "more two", "one", "two"]
+
+    durably(main)

@@ -95,6 +95,8 @@ def test_a_worker_that_stops_takes_up_nothing_new(tmp_path: Path) -> None:
         app = Perdure(path, store=store)
         await app.__aenter__()
         await app.start(duties_slow, "first")
+        while not did:
+            await asyncio.sleep(0.002)
         async with Perdure(path, worker=False) as client:
             await client.start(duties_slow, "second", id="r")
             await claimed.wait()
