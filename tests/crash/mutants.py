@@ -99,6 +99,6 @@ def control_comes_later() -> None:
     def opened(self: Any, journal: Any, pulses: Any, controls: Any) -> None:
         original(self, journal, pulses, [])
         for control in controls:
-            self.heed(control)
+            self.heed([control])
 
     Execution.open = opened
