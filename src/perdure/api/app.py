@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from perdure.api import registry
+from perdure.api import checks, registry
 from perdure.api.agent import Agent
 from perdure.api.handle import Handle, is_over
 from perdure.api.views import RunView, run_view
@@ -28,7 +29,7 @@ class Perdure:
 
     def __init__(
         self,
-        url: str = "perdure.db",
+        url: str | os.PathLike[str] = "perdure.db",
         *,
         worker: bool = True,
         lease_ttl_s: float = limits.lease_ttl_s,
@@ -37,7 +38,7 @@ class Perdure:
         store: Store | None = None,
         only: str | None = None,
     ) -> None:
-        self.url = str(url)
+        self.url = checks.store_url(url)
         self.world: World = world or RealWorld()
         self.events = Events()
         self._store = store
@@ -111,15 +112,16 @@ class Perdure:
         """Record a run; it is durable when this returns. The same id again gives the run that is there."""
         spec = _spec(agent)
         guard.check_agent(spec.fn)
+        wait_s = checks.delay(delay)
         new = NewRun(
-            id=_checked_id(id) if id is not None else self.world.name(),
+            id=checks.run_id(id) if id is not None else self.world.name(),
             agent=spec.name,
             module=spec.module,
             input=input_of(*registry.bound(spec, args, kwargs)),
-            queue=queue,
-            priority=priority,
-            ready_at=min(self.world.now() + delay, limits.moment_max_s) if delay > 0 else None,
-            tags=_checked_tags(tags or {}),
+            queue=checks.queue(queue),
+            priority=checks.priority(priority),
+            ready_at=self.world.now() + wait_s if wait_s > 0 else None,
+            tags=checks.tags({} if tags is None else tags),
         )
         if self.worker is not None:
             row, created = await self.worker.admit(new)
@@ -138,11 +140,11 @@ class Perdure:
         self,
         where: Where | dict[str, Any] | None = None,
         *,
-        limit: int = limits.listing_rows_max,
+        limit: int | None = limits.listing_rows_max,
         before: int | None = None,
     ) -> Listing:
-        """The runs, newest first: `await app.list()` or `async for run in app.list()`."""
-        return Listing(self, _where(where), limit, before)
+        """The runs, newest first: `await app.list()` or `async for run in app.list()`. `limit=None`: all."""
+        return Listing(self, checks.where(where), checks.limit(limit), before)
 
     # For handles and commands
 
@@ -214,7 +216,7 @@ class Perdure:
 
 
 class Listing:
-    def __init__(self, app: Perdure, where: Where, limit: int, before: int | None) -> None:
+    def __init__(self, app: Perdure, where: Where, limit: int | None, before: int | None) -> None:
         self._app = app
         self._where = where
         self._limit = limit
@@ -228,13 +230,14 @@ class Listing:
 
     async def __aiter__(self) -> AsyncIterator[RunView]:
         left, before = self._limit, self._before
-        while left > 0:
-            page = await self._app.store_runs(self._where, limit=min(left, limits.listing_rows_max), before=before)
+        while left is None or left > 0:
+            wanted = limits.listing_rows_max if left is None else min(left, limits.listing_rows_max)
+            page = await self._app.store_runs(self._where, limit=wanted, before=before)
             for row in page:
                 yield run_view(row, self._app.world.now())
-            if len(page) < min(left, limits.listing_rows_max):
+            if len(page) < wanted:
                 return
-            left, before = left - len(page), page[-1].num
+            left, before = None if left is None else left - len(page), page[-1].num
 
 
 def _spec(agent: Agent[..., Any] | AgentSpec) -> AgentSpec:
@@ -246,18 +249,6 @@ def _spec(agent: Agent[..., Any] | AgentSpec) -> AgentSpec:
     return spec
 
 
-def _checked_id(id: object) -> str:
-    if not isinstance(id, str) or not id or len(id) > limits.run_id_chars_max or not id.isprintable():
-        raise UsageError(f"a run's id is printable text of 1 to {limits.run_id_chars_max} characters, not {id!r}")
-    return id
-
-
-def _checked_tags(tags: dict[Any, Any]) -> dict[str, str]:
-    if len(tags) > limits.tags_max or not all(isinstance(k, str) and isinstance(v, str) for k, v in tags.items()):
-        raise UsageError(f"tags are at most {limits.tags_max} pairs of text, not {tags!r}")
-    return dict(tags)
-
-
 def _check_same(row: RunRow, new: NewRun) -> None:
     if row.agent != new.agent:
         raise Conflict(
@@ -267,20 +258,3 @@ def _check_same(row: RunRow, new: NewRun) -> None:
         raise Conflict(
             f"run {row.id!r} is there already with other arguments. Choose another id, or use app.get({row.id!r})"
         )
-
-
-def _where(where: Where | dict[str, Any] | None) -> Where:
-    if where is None:
-        return Where()
-    if isinstance(where, Where):
-        return where
-    fields: dict[str, Any] = {}
-    for name, value in where.items():
-        match name:
-            case "status" | "agent":
-                fields["statuses" if name == "status" else "agents"] = [value] if isinstance(value, str) else [*value]
-            case "queue" | "tags" | "id_prefix":
-                fields[name] = value
-            case _:
-                raise UsageError(f"list(where=…): no field {name!r}. Use status, agent, queue, tags or id_prefix")
-    return Where(**fields)

@@ -8,8 +8,9 @@ import os
 from collections.abc import Generator, Sequence
 from typing import Any, Protocol
 
+from perdure.api import checks
 from perdure.api.views import EntryView, Status, history_view, run_view
-from perdure.base import codec, limits
+from perdure.base import codec
 from perdure.base.records import AnyRecord, Asked, Doubted, Executed, Resolved, Started, Tried, decode_record
 from perdure.base.status import ENDED, ControlKind
 from perdure.base.status import Status as RunStatus
@@ -94,9 +95,7 @@ class Handle:
         await self._control(ControlKind.PAUSE)
 
     async def resume(self, note: str | None = None) -> None:
-        if note is not None and len(note) > limits.note_chars_max:
-            raise UsageError(f"a note has at most {limits.note_chars_max} characters, this one has {len(note)}")
-        await self._control(ControlKind.RESUME, note=note)
+        await self._control(ControlKind.RESUME, note=checks.note(note))
 
     async def cancel(self) -> None:
         await self._control(ControlKind.CANCEL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from perdure.base import codec
 from perdure.base.records import (
@@ -26,6 +26,8 @@ from perdure.base.records import (
     Tried,
 )
 from perdure.store.contract import Progress, RunRow
+
+_LAST: Final = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,10 @@ class Status(str):
 
 
 def time_text(at: float | None) -> str | None:
-    return (
-        datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        if at is not None
-        else None
-    )
+    """The last moment a calendar has stands for all later ones: a sleep may be endless."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(min(at, _LAST), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def run_view(row: RunRow, now: float) -> RunView:

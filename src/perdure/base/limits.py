@@ -16,6 +16,7 @@ name_chars_max = 200
 tags_max = 64
 
 # Runs
+delay_s_max = 100 * 366 * 24 * 3600.0
 positions_max = 10_000_000
 tasks_live_max = 1_000_000
 pump_callbacks_max = 10_000_000  # far below the time of a lease: meanwhile the worker does nothing else
