@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perdure.api.agent import agent
     from perdure.api.app import Perdure
+    from perdure.api.done import Done
     from perdure.api.handle import Handle
     from perdure.api.run import run
     from perdure.api.step import step
@@ -39,6 +40,7 @@ __all__ = [
     "Backoff",
     "Conflict",
     "Diverged",
+    "Done",
     "Handle",
     "HiddenState",
     "InDoubt",
@@ -65,6 +67,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Backoff": "perdure.rules.backoff",
+    "Done": "perdure.api.done",
     "Handle": "perdure.api.handle",
     "Perdure": "perdure.api.app",
     "agent": "perdure.api.agent",

@@ -55,7 +55,7 @@ def agent(fn: Callable[..., Any] | None = None, /, *, name: str | None = None, s
 
 
 def _make(fn: Callable[..., Any], *, name: str | None) -> Agent[..., Any]:
-    label = name or getattr(fn, "__name__", "")
+    label = getattr(fn, "__name__", "") if name is None else name
     if getattr(fn, "__perdure_step__", False):
         raise UsageError(
             f"{label} is a step; an agent is made of steps. Take @step away or write an agent that calls it"
@@ -64,7 +64,7 @@ def _make(fn: Callable[..., Any], *, name: str | None) -> Agent[..., Any]:
         raise UsageError(
             f"agent {label} is not an `async def`. Plain `def` agents are not there yet: write `async def` and keep the blocking code in steps"
         )
-    if not label or len(label) > limits.name_chars_max:
+    if not isinstance(label, str) or not label or len(label) > limits.name_chars_max:
         raise UsageError(f"an agent needs a name of at most {limits.name_chars_max} characters: @agent(name=…)")
     codec.register_from(fn)
     spec = AgentSpec(label, registry.module_of(fn), fn, registry.digest_of(fn))

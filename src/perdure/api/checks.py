@@ -47,8 +47,9 @@ def delay(seconds: object) -> float:
     return float(seconds)
 
 
-def tags(given: object) -> dict[str, str]:
-    pairs: dict[Any, Any] = cast("dict[Any, Any]", given) if isinstance(given, dict) else {None: None}
+def tags(given: Any) -> dict[str, str]:
+    pairs = _pairs(given)
+    pairs = pairs if pairs is not None else {None: None}
     if len(pairs) > limits.tags_max or not all(isinstance(k, str) and isinstance(v, str) for k, v in pairs.items()):
         raise UsageError(f'tags are at most {limits.tags_max} pairs of text, such as {{"team": "a"}}, not {given!r}')
     return dict(pairs)
@@ -68,15 +69,16 @@ def limit(rows: object) -> int | None:
     return rows
 
 
-def where(given: object) -> Where:
+def where(given: Any) -> Where:
     if given is None:
         return Where()
     if isinstance(given, Where):
         return given
-    if not isinstance(given, dict):
+    pairs = _pairs(given)
+    if pairs is None:
         raise UsageError(f'list(where=…) is a dict such as {{"status": "failed"}}, not {given!r}. Fields: {_FIELDS}')
     fields: dict[str, Any] = {}
-    for name, value in cast("dict[Any, Any]", given).items():
+    for name, value in pairs.items():
         match name:
             case "status":
                 fields["statuses"] = [_status(item) for item in _texts(name, value)]
@@ -91,6 +93,10 @@ def where(given: object) -> Where:
             case _:
                 raise UsageError(f"list(where=…): no field {name!r}. Use {_FIELDS}")
     return Where(**fields)
+
+
+def _pairs(given: object) -> dict[Any, Any] | None:
+    return {**given} if isinstance(given, dict) else None  # pyright: ignore[reportUnknownVariableType]  # any dict
 
 
 def _texts(name: str, value: object) -> list[str]:

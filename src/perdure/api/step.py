@@ -6,7 +6,7 @@ import functools
 import inspect
 from asyncio import _get_running_loop as get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, overload
 
 from perdure.api.registry import module_of
 from perdure.base import codec, limits
@@ -75,10 +75,13 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     result. `retries`, `backoff` (first wait in seconds, or a `Backoff`), `timeout` and `heartbeat_timeout` in seconds. `raises`: exception classes
     that agent code gets as such; others arrive as `StepError`. `cpu=True` runs a plain function in a process of its own.
     """
+    if fn is not None and not callable(fn):
+        raise UsageError(f"@step takes options by name: @step(effect=…), not {fn!r}")
+    for name in options:
+        if name not in _OPTIONS:
+            raise UsageError(f"@step has no option {name!r}. Use {', '.join(_OPTIONS)}")
     if fn is None:
         return functools.partial(_make, **options)
-    if not callable(fn):
-        raise UsageError(f"@step takes options by name: @step(effect=…), not {fn!r}")
     return _make(fn, **options)
 
 
@@ -94,11 +97,13 @@ def _make(
     heartbeat_timeout: float | None = None,
     name: str | None = None,
     limit: str | None = None,
-    raises: type[BaseException] | Sequence[type[BaseException]] = (),
+    raises: Any = (),
     cpu: bool = False,
 ) -> Step[..., Any]:
-    label = str(name or getattr(fn, "__name__", ""))
+    label = getattr(fn, "__name__", "") if name is None else name
+    classes: tuple[Any, ...] = (raises,) if isinstance(raises, type) or not hasattr(raises, "__iter__") else (*raises,)
     _check(fn, label, effect, limit)
+    _check_others(label, probe, classes)
     is_async = inspect.iscoroutinefunction(fn)
     if cpu and is_async:
         raise UsageError(
@@ -117,7 +122,6 @@ def _make(
         timeout_s=timeout,
         heartbeat_timeout_s=heartbeat_timeout,
     )
-    classes = (raises,) if isinstance(raises, type) else tuple(raises)
     codec.register_from(fn)
     spec = StepSpec(
         name=label,
@@ -133,10 +137,16 @@ def _make(
     return Step(fn, spec)
 
 
-def _check(fn: Callable[..., Any], label: str, effect: str, limit: str | None) -> None:
+_OPTIONS: Final = tuple(inspect.signature(_make).parameters)[1:]
+
+
+def _check(fn: Callable[..., Any], label: object, effect: str, limit: str | None) -> None:
     if isinstance(fn, Step):
         raise UsageError(f"{label} is a step already: @step stands on it twice")
-    if not label or len(label) > limits.name_chars_max:
+    if getattr(fn, "__perdure_agent__", False) or inspect.isclass(fn):
+        kind = "a class" if inspect.isclass(fn) else "an agent"
+        raise UsageError(f"{label} is {kind}; a step is a function. Put @step above an `async def` or a `def`")
+    if not isinstance(label, str) or not label or len(label) > limits.name_chars_max:
         raise UsageError(f"a step needs a name of at most {limits.name_chars_max} characters: @step(name=…)")
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
         raise UsageError(
@@ -148,3 +158,11 @@ def _check(fn: Callable[..., Any], label: str, effect: str, limit: str | None) -
         raise UsageError(f"step {label}: effect={effect!r} is not a rule. Use one of {wanted}.{extra}")
     if limit is not None:
         raise UsageError(f"step {label}: limit={limit!r}: named limits are not there yet. Leave it out")
+
+
+def _check_others(label: str, probe: object, raises: tuple[object, ...]) -> None:
+    if probe is not None and not callable(probe):
+        raise UsageError(f"step {label}: probe={probe!r} is not a function. It takes the step's arguments")
+    for item in raises:
+        if not isinstance(item, type) or not issubclass(item, BaseException):
+            raise UsageError(f"step {label}: raises={item!r} is not an exception class. Use raises=(ValueError, …)")

@@ -47,8 +47,10 @@ class StepRule:
         if self.probe and self.effect is Effect.READ:
             raise UsageError("A read has no effect to probe for. Leave out probe=, or say effect='once'.")
         if self.on_doubt not in _ON_DOUBT:
-            raise UsageError(f"on_doubt={self.on_doubt!r} is not a policy. Use one of {', '.join(_ON_DOUBT)}.")
-        if not 0 <= self.retries <= limits.step_retries_max:
+            known = f"Use one of {', '.join(_ON_DOUBT)}."
+            what = "is not there yet" if self.on_doubt == "ask" else "is not a policy"
+            raise UsageError(f"on_doubt={self.on_doubt!r} {what}. {known}")
+        if not isinstance(self.retries, int) or not 0 <= self.retries <= limits.step_retries_max:
             raise UsageError(f"retries={self.retries!r} is out of bounds. Use 0 to {limits.step_retries_max}.")
         _require_time("timeout", self.timeout_s)
         _require_time("heartbeat_timeout", self.heartbeat_timeout_s)
@@ -148,5 +150,5 @@ def _again(
 
 
 def _require_time(name: str, value_s: float | None) -> None:
-    if value_s is not None and not (value_s > 0 and math.isfinite(value_s)):
+    if value_s is not None and not (isinstance(value_s, int | float) and value_s > 0 and math.isfinite(value_s)):
         raise UsageError(f"{name}={value_s!r} is not a time limit. Pass seconds over 0, or None for no limit.")
