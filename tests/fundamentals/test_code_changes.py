@@ -14,6 +14,7 @@ import pytest
 from tests.fundamentals.conftest import kinds, until
 
 from perdure import RunParked
+from perdure.api import registry
 
 HEAD = """
 import asyncio
@@ -458,3 +459,21 @@ def test_a_mistake_in_the_code_is_mended_and_the_run_retried(durably: Any, versi
         assert mended.did == ["draft"]
 
     durably(goes_on)
+
+
+def test_a_run_whose_agent_is_gone_parks_under_those_who_wait_for_it(
+    durably: Any, version: Any, monkeypatch: Any
+) -> None:
+    """`result()` in the process that parks it as `no_code` says so at once; the code's return lets it go on."""
+    module = version('    return await fetch("x")\n\n@agent\nasync def staying_flow(): return 1\n')
+
+    async def waits(app: Any) -> str:
+        handle = await app.start(module.changing_flow, id="gone", delay=0.05)
+        with monkeypatch.context() as patch:
+            patch.delitem(registry.agents, "changing_flow")
+            with pytest.raises(RunParked, match="lacks agent 'changing_flow'") as caught:
+                await handle.result()
+        return caught.value.reason
+
+    assert durably(waits) == "no_code"
+    assert durably(lambda app: app.get("gone").result()) == "x"

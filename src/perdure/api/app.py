@@ -16,7 +16,16 @@ from perdure.base import limits
 from perdure.base.status import ControlKind
 from perdure.base.world import RealWorld, World
 from perdure.errors import Conflict, NotFound, StoreUnavailable, UsageError
-from perdure.events.bus import Event, Events, RunEnded, RunLost, RunReleased, StoreChanged, WorkerFailed
+from perdure.events.bus import (
+    Event,
+    Events,
+    RunEnded,
+    RunLost,
+    RunReleased,
+    StoreChanged,
+    WorkerBuried,
+    WorkerFailed,
+)
 from perdure.kernel import guard
 from perdure.kernel.spec import AgentSpec, input_of
 from perdure.store.contract import NewRun, RunRow, Store, Where
@@ -206,7 +215,7 @@ class Perdure:
     def _notice(self, event: Event) -> None:
         if isinstance(event, RunEnded | RunReleased | RunLost):
             self._wake(event.id)
-        elif isinstance(event, StoreChanged | WorkerFailed):
+        elif isinstance(event, StoreChanged | WorkerBuried | WorkerFailed):
             for waited_for in self._waiters:
                 self._wake(waited_for)
 

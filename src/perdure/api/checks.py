@@ -49,8 +49,11 @@ def delay(seconds: object) -> float:
 
 def tags(given: Any) -> dict[str, str]:
     pairs = _pairs(given)
-    pairs = pairs if pairs is not None else {None: None}
-    if len(pairs) > limits.tags_max or not all(isinstance(k, str) and isinstance(v, str) for k, v in pairs.items()):
+    if (
+        pairs is None
+        or len(pairs) > limits.tags_max
+        or not all(isinstance(k, str) and isinstance(v, str) for k, v in pairs.items())
+    ):
         raise UsageError(f'tags are at most {limits.tags_max} pairs of text, such as {{"team": "a"}}, not {given!r}')
     return dict(pairs)
 

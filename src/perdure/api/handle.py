@@ -174,7 +174,11 @@ def parked_message(row: RunRow) -> str:
         case "diverged":
             return f"run {row.id} is parked (diverged): {why}"  # which says what to do
         case "no_code":
-            todo = f"Start a worker that has agent {row.agent!r} (module {row.module})"
+            why = why or f"the code that workers have lacks agent {row.agent!r} of module {row.module}"
+            todo = f"Put it back and start `perdure worker {row.module}`; the run then goes on by itself"
+        case "crash_loop":
+            why = why or f"its worker died {row.crashes} times while it got no further"
+            todo = f"`perdure history {row.id}` shows where; mend that, then `perdure resume {row.id}`"
         case _:
             todo = f"`perdure show {row.id}` says more; `perdure resume {row.id}` lets it go on"
     return f"run {row.id} is parked ({row.reason}): {why or 'it needs a person'}. {todo}"

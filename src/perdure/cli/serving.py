@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure.api import registry
 from perdure.api.app import Perdure
+from perdure.base.status import Status
 from perdure.cli import client, failures, loading, settings
 from perdure.cli.logs import log_to_stderr
 from perdure.cli.reporting import HORIZON_S
@@ -29,10 +30,11 @@ def worker(
 
 async def _serve(chosen: Settings, *, exit_when_idle: bool) -> int:
     with stop_signals() as stop:
-        async with Perdure(chosen.store, lease_ttl_s=chosen.lease_ttl_s, grace_s=chosen.grace_s) as app:
+        app = Perdure(chosen.store, lease_ttl_s=chosen.lease_ttl_s, grace_s=chosen.grace_s)
+        app.events.subscribe(_tell)  # before it starts: what it finds then is told too
+        async with app:
             serving = app.worker
             assert serving is not None
-            app.events.subscribe(_tell)
             log.info("worker %d serves %s on %s", serving.number, ", ".join(sorted(registry.agents)), chosen.store)
             spawn = asyncio.create_task
             watch: set[asyncio.Task[Any]] = {spawn(stop.asked.wait()), spawn(until_failure(serving))}
@@ -61,6 +63,7 @@ def _tell(event: Event) -> None:
         case RunEnded():
             log.info("run %s %s", event.id, event.status)
         case RunReleased():
-            log.info("run %s %s%s", event.id, event.status, f" ({event.reason})" if event.reason else "")
+            level = logging.WARNING if event.status == Status.PARKED else logging.INFO
+            log.log(level, "run %s %s%s", event.id, event.status, f" ({event.reason})" if event.reason else "")
         case _:
             pass

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 
 from perdure.base import limits
+from perdure.base.status import Reason, Status
 from perdure.base.world import World
 from perdure.errors import LeaseLost, StoreDamaged, StoreUnavailable
 from perdure.events.bus import Event, Events, RunClaimed, RunReleased, StoreChanged, WorkerBuried, WorkerFailed
@@ -315,7 +316,8 @@ class Worker:
                 self._look_again()
         if self._only is None:
             modules = sorted({spec.module for spec in self._agents.values()})
-            await self.store.park_orphans(list(self._agents), modules)
+            for run_id in await self.store.park_orphans(list(self._agents), modules):
+                self.events.emit(RunReleased(run_id, Status.PARKED, Reason.NO_CODE))
 
     # Bookkeeping
 

@@ -86,6 +86,22 @@ def test_an_agent_that_is_not_there(cli):
     assert "empty has no agents" in cli("worker", "empty", code=2).err
 
 
+def test_an_agent_whose_code_is_gone(cli):
+    """The worker that misses it parks the run and says so; with the code back it goes on by itself."""
+    cli.write("gone.py", "from perdure import agent\n\n@agent\nasync def vanish() -> int:\n    return 1\n")
+    cli("run", "gone:vanish", "--id", "v", "--detach")
+    text = cli.write("gone.py", "from perdure import agent\n\n@agent\nasync def other() -> int:\n    return 2\n")
+    assert "run v parked (no_code)" in cli("worker", "gone", "--exit-when-idle").err
+    shown = cli.show("v")
+    assert (shown["status"], shown["reason"]) == ("parked", "no_code")
+    page = cli("show", "v").out
+    assert "lacks agent 'vanish' of module gone" in page
+    assert "perdure worker gone" in page
+    text.write_text("from perdure import agent\n\n@agent\nasync def vanish() -> int:\n    return 1\n")
+    cli("worker", "gone", "--exit-when-idle")
+    assert cli.show("v")["result"] == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
