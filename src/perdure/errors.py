@@ -5,6 +5,7 @@ PerdureError
 │   ├── NotFound            no such run, step, agent or module
 │   ├── Conflict            the store holds something else under that name
 │   ├── NotStorable         a value that cannot be written, with the path inside it
+│   ├── StoreUnusable       what stands at the store's path cannot be one
 │   ├── HiddenState         agent code read the clock, randomness, the environment or did I/O outside a step
 │   └── RunGone             a call on a run that no longer executes here
 ├── RunError                what a run ends or stops with
@@ -57,6 +58,10 @@ class NotStorable(UsageError):
     def __init__(self, message: str, *, path: str = "$") -> None:
         super().__init__(message)
         self.path = path
+
+
+class StoreUnusable(UsageError):
+    """What stands at that path cannot be a store. Choose another one; nothing was changed."""
 
 
 class HiddenState(UsageError):

@@ -20,6 +20,7 @@ from perdure.errors import (
     RunParked,
     StoreDamaged,
     StoreUnavailable,
+    StoreUnusable,
     UsageError,
     WorkerMustStop,
 )
@@ -43,6 +44,7 @@ _CODES: Final[tuple[tuple[type[BaseException], int], ...]] = (
     # Subclasses stand before their bases.
     (NotFound, NOT_FOUND),
     (Conflict, CONFLICT),
+    (StoreUnusable, STORE),
     (UsageError, USAGE),
     (PayloadTooLarge, USAGE),
     (StoreUnavailable, STORE),

@@ -172,7 +172,7 @@ class Store(Protocol):
     async def open(self, *, worker: bool) -> None:
         """Open or create; migrate forward; check. `worker`: this process will write a lot (prepare for it).
 
-        `StoreTooNew` for a newer schema, `StoreDamaged` where a check fails, `StoreUnavailable` or `UsageError` for a path that cannot be a store.
+        `StoreTooNew` for a newer schema, `StoreDamaged` where a check fails, `StoreUnavailable` or `StoreUnusable` for a path that cannot be a store.
         """
         ...
 

@@ -224,20 +224,21 @@ def test_where_settings_come_from(cli):
 
 
 def test_a_store_that_cannot_be_one(cli):
-    """A folder, another application's database, a text file, a URL of the future."""
+    """What stands at the path is no store: 5. The URL itself is wrong, or of a later version: 2."""
     cli.write("folder/x", "")
     cli.write("text.db", "this is a text\n" * 100)
     with sqlite3.connect(cli.folder / "other.db") as db:
         db.execute("CREATE TABLE cats (name)")
-    for store, said in (
-        ("folder", "this is a folder"),
-        ("text.db", "not a SQLite database"),
-        ("other.db", "belongs to another application"),
-        ("postgresql://x/y", "not there yet"),
-        ("nowhere/x.db", "does not exist"),
+    for store, said, code in (
+        ("folder", "this is a folder", 5),
+        ("text.db", "not a SQLite database", 5),
+        ("other.db", "belongs to another application", 5),
+        ("nowhere/x.db", "does not exist", 5),
+        ("postgresql://x/y", "not there yet", 2),
+        ("mysql://x/y", "unknown kind of store", 2),
     ):
         for words in (("ps",), ("run", "app:total", "1"), ("worker", "app")):
-            assert said in cli(*words, *(("--store", store)), code=2).err
+            assert said in cli(*words, *(("--store", store)), code=code).err
 
 
 def _made(cli) -> Path:

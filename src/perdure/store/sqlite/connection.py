@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import apsw
 
 from perdure.base import faults
-from perdure.errors import StoreDamaged, StoreTooNew, StoreUnavailable, UsageError
+from perdure.errors import StoreDamaged, StoreTooNew, StoreUnavailable, StoreUnusable
 from perdure.store.sqlite.db import PAGE_BYTES, Db
 from perdure.store.sqlite.errors import Locked, is_busy, translate
 from perdure.store.sqlite.migrations import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, TABLES
@@ -81,14 +81,14 @@ def _identify(db: Db, path: str) -> int:
         if own:
             db.execute("COMMIT")
     except apsw.NotADBError as exc:
-        raise UsageError(
+        raise StoreUnusable(
             f"{path}: this is not a SQLite database, or its first bytes are damaged. "
             "Choose another store, or restore a backup"
         ) from exc
     if owner == 0 and version == 0 and not tables:
         return 0
     if owner != APPLICATION_ID:
-        raise UsageError(
+        raise StoreUnusable(
             f"{path}: this database belongs to another application. Choose another store; nothing was changed"
         )
     if version > SCHEMA_VERSION:

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from perdure.errors import StoreUnavailable, UsageError
+from perdure.errors import StoreUnavailable, StoreUnusable
 
 _NO_PATH: Final = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EINVAL)
 FREE_BYTES_MIN: Final = 1024 * 1024
@@ -26,11 +26,13 @@ def check_path(path: str) -> None:
     except (OSError, ValueError) as exc:
         if isinstance(exc, OSError) and exc.errno not in _NO_PATH:
             raise _broken_folder(path, exc) from exc
-        raise UsageError(f"{path!r}: not a usable path ({exc}). Give the path of a file, such as perdure.db") from exc
+        raise StoreUnusable(
+            f"{path!r}: not a usable path ({exc}). Give the path of a file, such as perdure.db"
+        ) from exc
     if stat.S_ISDIR(mode):
-        raise UsageError(f"{path}: this is a folder, a store is a file. Try {place / 'perdure.db'}")
+        raise StoreUnusable(f"{path}: this is a folder, a store is a file. Try {place / 'perdure.db'}")
     if not stat.S_ISREG(mode):
-        raise UsageError(f"{path}: this is not a regular file. Give the path of a file, such as perdure.db")
+        raise StoreUnusable(f"{path}: this is not a regular file. Give the path of a file, such as perdure.db")
     if not os.access(path, os.R_OK | os.W_OK):
         raise read_only(path)
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -42,7 +44,7 @@ def check_path(path: str) -> None:
 
 def _check_folder(path: str, folder: Path) -> None:
     if not folder.is_dir():
-        raise UsageError(
+        raise StoreUnusable(
             f"{path}: the folder {folder} does not exist. Create it (mkdir -p {folder}), or choose another store"
         )
     if not os.access(folder, os.W_OK | os.X_OK):
