@@ -36,13 +36,15 @@ _IDLE_RUN = "Do not wait for people (exit 6) or for long timers."
 _AGENT = "A dotted module or a .py file, and the agent in it."
 Target: TypeAlias = Annotated[str, _argument("MODULE:AGENT", _AGENT)]
 Arguments: TypeAlias = Annotated[Texts, _argument("[JSON | NAME=JSON]…", "The agent's arguments.")]
-Id: TypeAlias = Annotated[Text, _option("--id", help="The run's id. If it is there already: attach to it.")]
+Id: TypeAlias = Annotated[
+    Text, _option("--id", metavar="ID", help="The run's id. If it is there already: attach to it.")
+]
 Detach: TypeAlias = Annotated[
     bool, _option("--detach", "-d", help="Record the run, print its id, leave it to a worker.")
 ]
 IdleRun: TypeAlias = Annotated[bool, _option("--exit-when-idle", help=_IDLE_RUN)]
-Queue: TypeAlias = Annotated[str, _option("--queue", help="The run's queue.")]
-Priority: TypeAlias = Annotated[int, _option("--priority", help="Higher goes first.")]
+Queue: TypeAlias = Annotated[str, _option("--queue", metavar="NAME", help="The run's queue.")]
+Priority: TypeAlias = Annotated[int, _option("--priority", metavar="N", help="Higher goes first.")]
 Delay: TypeAlias = Annotated[float, _option("--delay", metavar="S", help="Start only after so many seconds.")]
 Tags: TypeAlias = Annotated[Texts, _option("--tag", metavar="NAME=VALUE", help="May be given several times.")]
 Timeout: TypeAlias = Annotated[
@@ -57,11 +59,15 @@ IdleWorker: TypeAlias = Annotated[bool, _option("--exit-when-idle", help="Leave 
 # Looking
 _LIMIT_PS = "At most so many, newest first; 0: all. Else 100, with --json all."
 _LIMIT_HISTORY = "Only the last so many; 0: all. Else 200, with --json all."
-OfStatus: TypeAlias = Annotated[Texts, _option("--status", help="Only of this status; may be given several times.")]
-OfAgent: TypeAlias = Annotated[Texts, _option("--agent", help="Only of this agent; may be given several times.")]
-OfQueue: TypeAlias = Annotated[Text, _option("--queue", help="Only of this queue.")]
-LimitRuns: TypeAlias = Annotated[Count, _option("--limit", "-n", help=_LIMIT_PS)]
-LimitEntries: TypeAlias = Annotated[Count, _option("--limit", "-n", help=_LIMIT_HISTORY)]
+OfStatus: TypeAlias = Annotated[
+    Texts, _option("--status", metavar="STATUS", help="Only of this status; may be given several times.")
+]
+OfAgent: TypeAlias = Annotated[
+    Texts, _option("--agent", metavar="AGENT", help="Only of this agent; may be given several times.")
+]
+OfQueue: TypeAlias = Annotated[Text, _option("--queue", metavar="NAME", help="Only of this queue.")]
+LimitRuns: TypeAlias = Annotated[Count, _option("--limit", "-n", metavar="N", help=_LIMIT_PS)]
+LimitEntries: TypeAlias = Annotated[Count, _option("--limit", "-n", metavar="N", help=_LIMIT_HISTORY)]
 
 # Steering
 _SIGNAL = "Also -TERM (cancel), -KILL (end at once), -STOP (pause), -CONT (resume), -INT (cancel the step)."
