@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final, Self
@@ -137,10 +138,11 @@ def run_view(row: RunRow, now: float) -> RunView:
 
 def progress_view(progress: Progress | None, now: float, *, ended: bool) -> dict[str, Any]:
     """Percent and ETA only where they are known; never a division by zero."""
-    if progress is None:
+    if progress is None or not math.isfinite(progress.done):
         return {"done": None, "total": None, "percent": None, "eta_s": None}
     percent = eta_s = None
-    if progress.total is not None and progress.total > 0:
+    endless = progress.total is not None and not math.isfinite(progress.total)
+    if progress.total is not None and progress.total > 0 and not endless:
         percent = round(min(100.0, max(0.0, 100.0 * progress.done / progress.total)), 1)
         gone_s, made = now - (progress.since or now), progress.done - progress.since_done
         if progress.done >= progress.total or ended:
@@ -149,7 +151,7 @@ def progress_view(progress: Progress | None, now: float, *, ended: bool) -> dict
             eta_s = round((progress.total - progress.done) * gone_s / made, 1)
     return {
         "done": progress.done,
-        "total": progress.total,
+        "total": None if endless else progress.total,
         "percent": percent,
         "eta_s": eta_s,
         "current": progress.current,

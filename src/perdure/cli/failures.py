@@ -35,6 +35,7 @@ HUMAN: Final = 6
 CANCELLED: Final = 7
 DIVERGED: Final = 8
 BUG: Final = 70
+UNWRITABLE: Final = 74
 TIMEOUT: Final = 124
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141

@@ -89,20 +89,13 @@ def _progress(progress: dict[str, Any]) -> str:
     return (
         f"{done:g}/{total:g}"
         + (f" {progress['percent']:g}%" if progress["percent"] is not None else "")
-        + (f" {_span(eta)} left" if eta else "")
+        + (f" {output.span(eta)} left" if eta else "")
     )
 
 
 def _ago(text: str, now: float) -> str:
     seconds = now - datetime.fromisoformat(text).timestamp()
-    return f"{_span(max(0.0, seconds))} ago"
-
-
-def _span(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return f"{output.span(max(0.0, seconds))} ago"
 
 
 def show(common: Common, run: str) -> int:
@@ -134,7 +127,7 @@ def _page(row: RunRow, view: RunView, now: float) -> list[str]:
         ("agent", f"{view.agent} (module {row.module})"),
         ("status", view.status + (f" ({view.reason})" if view.reason else "")),
         ("waiting on", view.waiting_on),
-        ("ready at", view.ready_at if view.status not in (Status.COMPLETED, Status.FAILED, Status.CANCELLED) else None),
+        ("ready at", view.ready_at if row.ready_at is not None and row.ready_at > now else None),
         ("progress", _progress(view.progress) or None),
         ("queue", view.queue if view.queue != "default" or view.priority else None),
         ("priority", str(view.priority) if view.priority else None),
@@ -149,8 +142,10 @@ def _page(row: RunRow, view: RunView, now: float) -> list[str]:
     lines = [f"{name:<11}{value}" for name, value in fields if value is not None]
     if view.error is not None and view.status != Status.PARKED:
         step = f" (step {view.error['position']} {view.error['step']})" if "step" in view.error else ""
-        lines.append(f"{'error':<11}{view.error['type']}: {view.error['message']}{step}")
-        lines += [f"  {text}" for text in view.error.get("traceback", "").splitlines()]
+        trace = view.error.get("traceback", "").splitlines()
+        message = view.error["message"].partition("\n")[0] if trace else view.error["message"]
+        lines.append(f"{'error':<11}{view.error['type']}: {message}{step}")
+        lines += [f"  {text}" for text in trace]
     return lines
 
 
@@ -194,14 +189,15 @@ async def _history(chosen: Settings, common: Common, run: str, limit: int | None
         for entry in shown:
             output.emit(entry.to_dict())
         return failures.OK
-    headers = ["SEQ", "KIND", "NAME", "POS", "EFFECT", "STATE", "TRY", "AT", "RESULT"]
-    output.table(headers, [_history_row(entry) for entry in shown], status_column=5)
+    headers = ["SEQ", "KIND", "NAME", "POS", "EFFECT", "STATE", "TRY", "AT (UTC)", "RESULT"]
+    days = {entry.at[:10] for entry in shown}
+    output.table(headers, [_history_row(entry, same_day=len(days) == 1) for entry in shown], status_column=5)
     if len(shown) < len(entries):
         output.note(f"the last {len(shown)} of {len(entries)} entries; --limit N shows more, --limit 0 all")
     return failures.OK
 
 
-def _history_row(entry: EntryView) -> list[str]:
+def _history_row(entry: EntryView, *, same_day: bool) -> list[str]:
     state = "superseded" if entry.superseded else entry.state or ""
     if entry.error is not None:
         result = f"{entry.error['type']}: {entry.error['message']}".splitlines()[0][:_CELL]
@@ -213,7 +209,8 @@ def _history_row(entry: EntryView) -> list[str]:
         result = f"{result}  [{entry.detail}]"
     number = "" if entry.position is None else str(entry.position)
     tries = "" if entry.attempt is None else str(entry.attempt)
-    return [str(entry.seq), entry.kind, entry.name or "", number, entry.effect or "", state, tries, entry.at, result]
+    at = entry.at[11:-1] if same_day else entry.at[:19].replace("T", " ")
+    return [str(entry.seq), entry.kind, entry.name or "", number, entry.effect or "", state, tries, at, result]
 
 
 def _details(detail: Any) -> str:

@@ -19,6 +19,7 @@ from perdure.errors import UsageError
 
 def main() -> int:
     """For a process of its own: what executes runs takes stdout and the signals over."""
+    output.ensure_streams()
     try:
         code = _do(sys.argv[1:])
         output.flush()
@@ -64,6 +65,10 @@ def _parse(app: Any, words: list[str], command: str | None) -> object:
     except TyperException as exc:
         more = f"perdure {command} --help" if command else "perdure --help"
         raise UsageError(f"{exc.format_message().rstrip('.')}. `{more}` shows how it is called") from exc
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        raise output.unwritable(exc) from exc  # of --help
 
 
 def _check_command(word: str, known: Sequence[str], not_yet: frozenset[str]) -> None:
@@ -84,6 +89,10 @@ def _failed(exc: BaseException) -> int:
     failure = failures.explain(exc)
     if isinstance(exc, SystemExit):
         return exc.code if isinstance(exc.code, int) else failures.OK if exc.code is None else failures.RUN_FAILED
+    if isinstance(exc, output.Unwritable):
+        failures.say(str(exc))
+        _drop_stdout()
+        return failures.UNWRITABLE
     try:
         output.flush()
         if failure is not None:
@@ -93,7 +102,7 @@ def _failed(exc: BaseException) -> int:
         failures.say(
             f"this is a bug of perdure, not of yours ({type(exc).__name__}). Please report it with the lines above"
         )
-    except OSError:
+    except (OSError, output.Unwritable):
         _drop_stdout()
     return failures.BUG if failure is None else failure.code
 

@@ -12,16 +12,40 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from perdure.base import limits
+from perdure.errors import PerdureError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDE: Final = 4_000
+_GAP: Final = 2
+_LAST_MIN: Final = 10
 _state: dict[str, TextIO] = {}
+
+
+class Unwritable(PerdureError):
+    """Nothing can be written to stdout."""
 
 
 def stdout() -> TextIO:
     return _state.get("data", sys.stdout)
+
+
+def unwritable(exc: OSError) -> Unwritable:
+    more = "Send it elsewhere; `perdure show ID` has the result of a run"
+    return Unwritable(f"the output cannot be written: {exc.strerror}. {more}")
+
+
+def ensure_streams() -> None:
+    """Open what was closed before Python started, so that no file of the store gets the number of stdout."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def keep_stdout() -> None:
@@ -44,6 +68,10 @@ def flush() -> None:
             stream.flush()
         except ValueError:
             pass  # closed
+        except BrokenPipeError:
+            raise
+        except OSError as exc:
+            raise unwritable(exc) from exc
 
 
 def emit(value: Any) -> None:
@@ -52,8 +80,12 @@ def emit(value: Any) -> None:
 
 
 def line(text: str) -> None:
-    stream = stdout()
-    stream.write(text + "\n")
+    try:
+        stdout().write(text + "\n")
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        raise unwritable(exc) from exc
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
@@ -77,6 +109,14 @@ def short(value: Any, chars_max: int) -> str:
     """A value in one line of at most so many characters."""
     text = plain(to_json(value)).replace("\n", " ")
     return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
+
+
+def span(seconds: float) -> str:
+    """A length of time in one unit."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 1 or not seconds else "<1 s"
 
 
 def console(stream: TextIO) -> Console:
@@ -106,23 +146,24 @@ STATUS_STYLES: Final = {
 
 
 def table(headers: list[str], rows: list[list[str]], *, status_column: int) -> None:
-    """A table for people; as wide as its content, or as the terminal."""
-    from rich.table import Table
+    """A table for people. Only the last column gives way to a narrow terminal: a cut number or status would be wrong."""
+    from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, header in enumerate(headers):
-        last = number == len(headers) - 1
-        shown.add_column(header, no_wrap=True, overflow="ellipsis" if last else "fold", ratio=None)
-    for row in rows:
-        cells = [Text(plain(cell)) for cell in row]
-        cells[status_column].stylize(STATUS_STYLES.get(row[status_column].partition(" ")[0], ""))
-        shown.add_row(*cells)
+    shown = [[plain(cell).replace("\n", " ") for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(headers, *shown, strict=True)]
     target = console(stdout())
-    if target.is_terminal:
-        target.print(shown)
-        return
-    with target.capture() as captured:
-        target.print(shown)
-    for text in captured.get().splitlines():
-        line(text.rstrip())
+    room = max(_LAST_MIN, target.width - sum(widths[:-1]) - _GAP * (len(widths) - 1))
+    for row in (headers, *shown):
+        style = "bold" if row is headers else STATUS_STYLES.get(row[status_column].partition(" ")[0], "")
+        text = Text()
+        for number, (cell, width) in enumerate(zip(row[:-1], widths, strict=False)):
+            text.append(cell, style if row is headers or number == status_column else "")
+            text.append(" " * (width - cell_len(cell) + _GAP))
+        last = row[-1] if cell_len(row[-1]) <= room else f"{set_cell_size(row[-1], room - 1).rstrip()}…"
+        text.append(last, "bold" if row is headers else "")
+        text.rstrip()
+        if target.is_terminal:
+            target.print(text, soft_wrap=True)
+        else:
+            line(text.plain)

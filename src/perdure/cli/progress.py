@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from perdure.api.app import Perdure
 from perdure.api.views import progress_view, time_text
 from perdure.base.records import AnyRecord, Asked, Doubted, ErrorData, Executed, Rested, Retried, Tried, decode_record
-from perdure.base.status import Status
+from perdure.base.status import ENDED, Status
 from perdure.cli import output
 from perdure.errors import StoreUnavailable
 from perdure.store.contract import RunRow
@@ -62,7 +62,7 @@ class Progress:
                 self._asked.pop(record.position, None)
                 self.steps += 1
             self._seen += 1
-        self._say(f"run {self._id} goes on after {self.steps} steps")
+        self._say(f"run {self._id} goes on after {_steps(self.steps)}")
 
     async def follow(self) -> None:
         while True:
@@ -107,7 +107,7 @@ class Progress:
             case Rested() if record.wake_at is not None:
                 self._say(f"waits until {time_text(record.wake_at)}")
             case Retried():
-                self._say(f"tried again from step {record.position}")
+                self._say(f"tried again from step {record.position}" if record.position else "tried again")
             case _:
                 pass
 
@@ -124,11 +124,16 @@ class Progress:
         running = ", ".join(asked.name for asked in list(self._asked.values())[:3])
         view: dict[str, Any] = progress_view(row.progress, self._app.world.now(), ended=row.result is not None)
         percent = f" · {view['percent']:g} %" if view["percent"] is not None else ""
-        eta = f" · about {view['eta_s']:.0f} s left" if view["eta_s"] else ""
+        eta = f" · {output.span(view['eta_s'])} left" if view["eta_s"] else ""
         waiting = f" for {row.waiting_on}" if row.waiting_on else ""
-        return output.plain(
-            f"{row.status}{waiting} · {self.steps} steps{percent}{eta}{' · ' + running if running else ''}"
-        )
+        current = f" · {view['current']}" if view.get("current") and row.status not in ENDED else ""
+        doing = f" · {running}" if running else ""
+        text = f"{row.status}{waiting} · {_steps(self.steps)}{percent}{eta}{current}{doing}"
+        return output.plain(text).replace("\n", " ")
+
+
+def _steps(number: int) -> str:
+    return f"{number} step" if number == 1 else f"{number} steps"
 
 
 def _label(asked: Asked | None, position: int) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import Any, Final
 
+from perdure.api import checks
 from perdure.api.app import Perdure
 from perdure.api.views import run_view
 from perdure.base.status import ENDED, Status
@@ -29,8 +31,7 @@ _WATCH_S: Final = 0.1
 
 
 def run(common: Common, target: str, words: list[str], options: RunOptions) -> int:
-    if options.delay < 0 or (options.timeout is not None and options.timeout <= 0):
-        raise UsageError("--delay and --timeout are numbers of seconds, and not negative")
+    _check(options)
     chosen = settings.read(common, lease_ttl_s=options.lease_ttl_s, grace_s=options.grace_s)
     tags = _tags(options.tags)
     output.keep_stdout()
@@ -41,6 +42,18 @@ def run(common: Common, target: str, words: list[str], options: RunOptions) -> i
     return client.execute(_detach(plan) if options.detach else _run(plan), fast=not options.detach)
 
 
+def _check(options: RunOptions) -> None:
+    """Before users' code is loaded and a store is made."""
+    if checks.delay(options.delay) < 0:
+        raise UsageError(f"--delay {options.delay:g} is below 0. Use a number of seconds")
+    if options.timeout is not None and not 0 < options.timeout < math.inf:
+        raise UsageError(f"--timeout {options.timeout:g} is no time to wait. Use a number of seconds over 0")
+    checks.priority(options.priority)
+    checks.queue(options.queue)
+    if options.id is not None:
+        checks.run_id(options.id)
+
+
 def _tags(words: list[str]) -> dict[str, str]:
     tags: dict[str, str] = {}
     for word in words:
@@ -48,7 +61,7 @@ def _tags(words: list[str]) -> dict[str, str]:
         if not name or not mark:
             raise UsageError(f"--tag {word!r}: write --tag NAME=VALUE")
         tags[name] = value
-    return tags
+    return checks.tags(tags)
 
 
 async def _detach(plan: Plan) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
+import termios
 
 
-def _on_a_terminal(cli, *words: str, env: dict[str, str] | None = None) -> str:
+def _on_a_terminal(cli, *words: str, env: dict[str, str] | None = None, columns: int = 80) -> str:
     parent, child = pty.openpty()
+    termios.tcsetwinsize(child, (24, columns))
     variables = cli.env | {"TERM": "xterm-256color"} | (env or {})
     process = subprocess.Popen([*cli.program, *words], cwd=cli.folder, env=variables, stdout=child, stderr=child)
     os.close(child)
@@ -136,3 +139,44 @@ def test_commands_load_no_more_than_they_need(cli):
         [cli.program[0], "-c", code], cwd=cli.folder, env=cli.env, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_narrow_terminal_cuts_no_number_and_no_status(cli):
+    """Only the last column gives way; the others are what a pipe gets."""
+    cli("run", "app:nap", "0", "--id", "a-rather-long-id-of-a-run")
+    for words in (("history", "a-rather-long-id-of-a-run"), ("ps",)):
+        piped = cli(*words).out.splitlines()
+        last = piped[0].index("RESULT")
+        for columns in (60, 100):
+            shown = _on_a_terminal(cli, *words, env={"NO_COLOR": "1"}, columns=columns)
+            lines = [re.sub(r"\x1b\[[0-9;]*m", "", text) for text in shown.splitlines()]
+            # What the clock says ("2 s ago") may have changed between the two.
+            assert [re.sub(r"\d+ s ago", "", text[:last]).rstrip() for text in lines] == [
+                re.sub(r"\d+ s ago", "", text[:last]).rstrip() for text in piped
+            ]
+
+
+def test_the_live_line_says_what_the_agent_says(cli):
+    """`run.progress(…, current)` is on it; what is no number of anything is left out, in JSON too."""
+    cli.write(
+        "far.py",
+        "from perdure import agent, run, step\n\n@step\nasync def one() -> None: ...\n\n"
+        "@agent\nasync def far(total: float) -> None:\n    run.progress(1, total, 'page one')\n    await one()\n\n"
+        "@agent\nasync def endless() -> None:\n    run.progress(1, float('inf'))\n\n"
+        "@agent\nasync def lost() -> None:\n    run.progress(float('nan'), 3)\n",
+    )
+    _on_a_terminal(cli, "run", "far:far", "4", "--id", "far")
+    assert cli.show("far")["progress"]["current"] == "page one"
+    cli("run", "far:endless", "--id", "endless")
+    assert (cli.show("endless")["progress"]["done"], cli.show("endless")["progress"]["total"]) == (1, None)
+    cli("run", "far:lost", "--id", "lost")
+    assert cli.show("lost")["progress"]["done"] is None
+
+
+def test_the_help_shows_arguments_as_they_are_typed(cli):
+    """No brackets or types that nobody types."""
+    assert "Usage: perdure run [OPTIONS] MODULE:AGENT [JSON | NAME=JSON]…\n" in cli("run", "--help").out
+    for command in ("run", "worker", "ps", "show", "history", "kill", "resolve"):
+        helped = cli(command, "--help").out
+        assert "<" not in helped
+        assert "{" not in helped

@@ -127,6 +127,24 @@ def test_arguments_that_do_not_fit(cli, words, said):
     assert not (cli.folder / "perdure.db").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--delay", "inf"], "a delay is"),
+        (["--delay", "-1"], "--delay -1 is below 0"),
+        (["--timeout", "nan"], "--timeout nan"),
+        (["--timeout", "0"], "--timeout 0"),
+        (["--priority", "9" * 30], "a priority is"),
+        (["--queue", ""], "a queue's name"),
+        (["--id", ""], "a run's id"),
+    ],
+)
+def test_options_out_of_bounds(cli, words, said):
+    """Each is named before a store is made."""
+    assert said in cli("run", "app:total", "1", *words, code=2).err
+    assert not (cli.folder / "perdure.db").exists()
+
+
 def test_arguments_inside_a_value_are_found(cli):
     """The path inside the object is named."""
     assert "$.count" in cli("run", "app:order", '{"item": "tea", "count": "two"}', code=2).err

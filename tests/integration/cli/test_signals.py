@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
+import subprocess
 import time
 
 import pytest
@@ -141,3 +143,23 @@ def test_exit_when_idle_with_nothing_to_do(cli):
     ended = cli("worker", "app", "--exit-when-idle")
     assert "dream, grumpy" in ended.err
     assert (cli.folder / "perdure.db").exists()
+
+
+def test_closed_streams(cli):
+    """A process without stdin, stdout or stderr works; no file of the store gets their numbers."""
+    words = shlex.join([*cli.program, "run", "app:total", "1", "--id", "t"])
+    done = subprocess.run(["sh", "-c", f"exec {words} <&- >&- 2>&-"], cwd=cli.folder, env=cli.env, check=False)
+    assert done.returncode == 0
+    assert cli.show("t")["result"] == 3
+
+
+def test_output_that_cannot_be_written(cli):
+    """A full disk behind stdout is said in one line; the run keeps its result."""
+    words = shlex.join([*cli.program, "run", "app:total", "1", "--id", "t"])
+    done = subprocess.run(
+        ["sh", "-c", f"exec {words} >/dev/full"], cwd=cli.folder, env=cli.env, stderr=subprocess.PIPE, check=False
+    )
+    assert done.returncode == 74
+    assert b"the output cannot be written: No space left on device" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert cli.show("t")["result"] == 3
