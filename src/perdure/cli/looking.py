@@ -153,7 +153,7 @@ def _next(row: RunRow, doubts: dict[int, tuple[str, str]], perdure: str) -> list
     """What a person can do now."""
     match row.status:
         case Status.PARKED:
-            lines = ["", parked_message(row)]
+            lines = ["", "Look at the target, then decide:" if doubts else parked_message(row)]
             for position, (name, why) in doubts.items():
                 lines.append(f"  step {position} {name} is in doubt: {why}")
                 lines.append(f"    {perdure} resolve {row.id} {position} --done JSON | --retry | --fail")

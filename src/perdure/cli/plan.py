@@ -34,6 +34,10 @@ class Plan:
     common: Common
     tags: dict[str, str]
 
+    def attach(self, id: str) -> str:
+        """How one waits for it again."""
+        return f"Wait for it again with `{self.settings.prefix} run {self.target} --id {id}`"
+
     def go_on(self, id: str) -> str:
         """How the run is taken up again."""
         perdure, module = self.settings.prefix, self.target.rpartition(":")[0] or self.target

@@ -53,6 +53,9 @@ def left(row: RunRow, plan: Plan, stop: Stop) -> int:
     if row.status in ENDED or row.status is Status.PARKED:
         return report(row, plan)
     why = "" if stop.signal else f": --timeout {plan.options.timeout:g} is over"
+    if row.worker is not None:
+        failures.say(f"run {row.id} goes on in another worker{why}. {plan.attach(row.id)}")
+        return stop.code if stop.signal else failures.TIMEOUT
     failures.say(f"run {row.id} is {row.status}, not ended{why}. {plan.go_on(row.id)}")
     return stop.code if stop.signal else failures.TIMEOUT
 

@@ -151,7 +151,7 @@ async def _execute(plan: Plan, stop: Stop, run_id: str, known: RunRow | None) ->
                 await progress.look()
         if row is not None:
             return report(row, plan)
-        if not plan.options.quiet:
+        if not plan.options.quiet and app.worker is not None and app.worker.running:
             output.note(f"stopping: what runs is finished, for at most {chosen.grace_s:g} s; once more stops at once")
         await app.close(grace_s=chosen.grace_s)
     return None

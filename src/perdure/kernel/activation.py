@@ -208,11 +208,11 @@ class Activation:
                 ask.attempt = record.attempt
                 ask.unknown_count += record.unknown
             case Doubted():
-                self._open(record.position, record).doubted = True
+                self._open(record.position, record).doubted = record.why or "?"
             case Resolved():
                 ask = self._open(record.position, record)
                 ask.resolved = record
-                ask.doubted = False
+                ask.doubted = ""
                 if record.verdict == "retry":
                     ask.started = False
             case Noted():

@@ -68,7 +68,7 @@ class Ask:
     seq = 0  # number of the W1 record
     attempt = 0  # attempts that are on record
     started = False  # W1' without an outcome
-    doubted = False
+    doubted = ""  # why nobody knows its outcome
     tried: Tried | None = None
     unknown_count = 0
     resolved: Resolved | None = None
@@ -120,6 +120,7 @@ class Ask:
 
     def reopen(self) -> None:
         """Start over with a clean slate: a person asked for a retry."""
-        self.started = self.doubted = False
+        self.started = False
+        self.doubted = ""
         self.tried = None
         self.attempt = self.unknown_count = 0

@@ -299,7 +299,7 @@ class Effects:
             case _:
                 if not ask.doubted:
                     run.deliver(Doubted(run.now(), ask.position, ask.attempt, why))
-                run.park_in_doubt(ask, why)
+                run.park_in_doubt(ask, ask.doubted or why)  # the first reason is the one on record
 
     # Stopping
 

@@ -154,7 +154,7 @@ class Execution:
         """Nothing runs: stand as asked, or wait; a short wait is spent in memory."""
         doubted = next((ask for ask in self.activation.open.values() if ask.doubted), None)
         if doubted is not None:
-            self.park_in_doubt(doubted, "nobody has decided yet whether its effect happened")
+            self.park_in_doubt(doubted, doubted.doubted)
         if self.stand is not None:
             self._release(self.stand)
             return

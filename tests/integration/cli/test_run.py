@@ -121,6 +121,19 @@ def test_a_run_in_doubt_stops_with_6_and_says_what_to_do(cli):
     assert cli.words("began") == ["sent"]
 
 
+def test_a_run_in_doubt_that_is_resumed_keeps_its_reason(cli):
+    """`resume` decides nothing: the run parks again, and still says why the outcome is unknown."""
+    cli.write(
+        "late.py",
+        "from perdure import agent, step\n\n@step(effect='once')\nasync def send() -> None:\n"
+        "    raise TimeoutError('no answer from the target')\n\n@agent\nasync def mail() -> None:\n    await send()\n",
+    )
+    for words in (("run", "late:mail", "--id", "m"), ("run", "late:mail", "--id", "m")):
+        assert "no answer from the target" in cli(*words, code=6).err
+        assert "no answer from the target" in cli.show("m")["error"]["message"]
+        cli("resume", "m")
+
+
 def test_a_diverged_run_stops_with_8(cli):
     """Code that asks for something else than the journal records parks the run; the old code lets it go on."""
     run = cli.start("run", "app:nap", "600", "--id", "n")

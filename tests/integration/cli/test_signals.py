@@ -163,3 +163,21 @@ def test_output_that_cannot_be_written(cli):
     assert b"the output cannot be written: No space left on device" in done.stderr
     assert b"Traceback" not in done.stderr
     assert cli.show("t")["result"] == 3
+
+
+def test_ctrl_c_on_a_run_that_another_worker_holds_detaches(cli):
+    """It says that the run goes on and how to wait for it again; the other worker is not disturbed."""
+    cli("run", "app:nap", "600", "--id", "n", "--detach")
+    worker = cli.start("worker", "app")
+    cli.began()
+    run = cli.start("run", "app:nap", "--id", "n")
+    assert run.stderr is not None
+    assert "goes on after" in run.stderr.readline()
+    run.send_signal(signal.SIGINT)
+    ended = cli.end(run)
+    assert (ended.code, ended.out) == (130, "")
+    assert "run n goes on in another worker. Wait for it again with `perdure run app:nap --id n`" in ended.err
+    assert "stopping" not in ended.err
+    assert cli.show("n")["status"] == "running"
+    assert cli.words("began") == ["1"]
+    worker.kill()
