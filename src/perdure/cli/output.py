@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _WIDE: Final = 4_000
 _GAP: Final = 2
-_LAST_MIN: Final = 10
 _state: dict[str, TextIO] = {}
 
 
@@ -119,6 +118,15 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 1 or not seconds else "<1 s"
 
 
+def cropped(text: str, cells_max: int) -> str:
+    """As much as fits into so many cells of a terminal."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= cells_max:
+        return text
+    return f"{set_cell_size(text, cells_max - 1).rstrip()}…" if cells_max > 0 else ""
+
+
 def console(stream: TextIO) -> Console:
     from rich.console import Console
 
@@ -147,21 +155,20 @@ STATUS_STYLES: Final = {
 
 def table(headers: list[str], rows: list[list[str]], *, status_column: int) -> None:
     """A table for people. Only the last column gives way to a narrow terminal: a cut number or status would be wrong."""
-    from rich.cells import cell_len, set_cell_size
+    from rich.cells import cell_len
     from rich.text import Text
 
     shown = [[plain(cell).replace("\n", " ") for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(headers, *shown, strict=True)]
     target = console(stdout())
-    room = max(_LAST_MIN, target.width - sum(widths[:-1]) - _GAP * (len(widths) - 1))
+    room = max(0, target.width - sum(widths[:-1]) - _GAP * (len(widths) - 1))
     for row in (headers, *shown):
         style = "bold" if row is headers else STATUS_STYLES.get(row[status_column].partition(" ")[0], "")
         text = Text()
         for number, (cell, width) in enumerate(zip(row[:-1], widths, strict=False)):
             text.append(cell, style if row is headers or number == status_column else "")
             text.append(" " * (width - cell_len(cell) + _GAP))
-        last = row[-1] if cell_len(row[-1]) <= room else f"{set_cell_size(row[-1], room - 1).rstrip()}…"
-        text.append(last, "bold" if row is headers else "")
+        text.append(cropped(row[-1], room), "bold" if row is headers else "")
         text.rstrip()
         if target.is_terminal:
             target.print(text, soft_wrap=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.status import Status as Live
 
 _LOOK_S: Final = 0.1
+_SPINNER: Final = 3  # cells of the spinner, a space, and the last one, where some terminals wrap
 _SHARE: Final = 20  # looking takes at most one part in so many of the time
 
 
@@ -87,7 +89,7 @@ class Progress:
                 self._say(f"run {self._id} is paused: `{self._hint} resume {self._id}` lets it go on")
             self._status = row.status
         if self._live is not None:
-            self._live.update(self._now(row))
+            self._live.update(output.cropped(self._now(row), self._live.console.width - _SPINNER))
 
     def _tell(self, record: AnyRecord) -> None:
         match record:
@@ -101,7 +103,9 @@ class Progress:
             case Tried():
                 wait_s = max(0.0, record.retry_at - record.at)
                 label = _label(self._asked.get(record.position), record.position)
-                self._say(f"{label}: attempt {record.attempt} failed: {_error(record.error)}; again in {wait_s:.1f} s")
+                self._say(
+                    f"{label}: attempt {record.attempt} failed: {_error(record.error)}; again in {round(wait_s, 2):g} s"
+                )
             case Doubted():
                 self._say(f"{_label(self._asked.get(record.position), record.position)}: in doubt: {record.why}")
             case Rested() if record.wake_at is not None:
@@ -121,7 +125,8 @@ class Progress:
             output.note(text)
 
     def _now(self, row: RunRow) -> str:
-        running = ", ".join(asked.name for asked in list(self._asked.values())[:3])
+        names = Counter(asked.name for asked in self._asked.values())
+        running = ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in names.most_common(3))  # noqa: RUF001  # a sign for people
         view: dict[str, Any] = progress_view(row.progress, self._app.world.now(), ended=row.result is not None)
         percent = f" · {view['percent']:g} %" if view["percent"] is not None else ""
         eta = f" · {output.span(view['eta_s'])} left" if view["eta_s"] else ""

@@ -165,7 +165,9 @@ def test_the_live_line_says_what_the_agent_says(cli):
         "@agent\nasync def endless() -> None:\n    run.progress(1, float('inf'))\n\n"
         "@agent\nasync def lost() -> None:\n    run.progress(float('nan'), 3)\n",
     )
-    _on_a_terminal(cli, "run", "far:far", "4", "--id", "far")
+    shown = _on_a_terminal(cli, "run", "far:far", "4", "--id", "far", env={"NO_COLOR": "1"}, columns=30)
+    lives = [part for part in re.split(r"\r|\n|\x1b\[2K", shown) if "running" in part]
+    assert all(len(re.sub(r"\x1b\[[0-9;?]*[a-z]", "", part)) <= 30 for part in lives)
     assert cli.show("far")["progress"]["current"] == "page one"
     cli("run", "far:endless", "--id", "endless")
     assert (cli.show("endless")["progress"]["done"], cli.show("endless")["progress"]["total"]) == (1, None)
