@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,8 @@ class Cli:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+        # Python takes a change of the same second and the same size for no change.
+        Path(cache_from_source(str(path))).unlink(missing_ok=True)
         return path
 
 

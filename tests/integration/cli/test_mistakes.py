@@ -5,21 +5,18 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
-# The superuser may write anything. What is imported must be there before the user changes: it may lie in a home.
-AS_NOBODY = """
-import os, sys
-import apsw, rich.console, rich.table, rich.text, uvloop
-import perdure.cli.looking, perdure.cli.running, perdure.store.sqlite.store
-from perdure.cli import commands, main
-from perdure.cli.lean import parser
-if os.getuid() == 0:
-    os.setuid(65534)
-sys.exit(main.main())
+# Root writes where nobody may. Without its capabilities it is like anybody, and still reads what is its own: a checkout
+# below /root as well.
+WITHOUT_PRIVILEGES = """
+import ctypes, sys
+version_3, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+assert ctypes.CDLL(None).capset(version_3, none) == 0
+from perdure.cli.main import main
+sys.exit(main())
 """
 
 
@@ -316,16 +313,16 @@ sys.exit(main())
 def test_a_read_only_store(cli, target):
     """The file or its folder: what to change is named."""
     cli("run", "app:total", "1", "--id", "t")
-    place = Path(tempfile.mkdtemp(dir="/tmp"))  # reachable for another user, unlike tmp_path
+    place = cli.folder / "place"
+    place.mkdir()
+    for name in ("app.py", "perdure.db"):
+        shutil.copy(cli.folder / name, place / name)
+    (place / "perdure.db").chmod(0o444 if target == "file" else 0o666)
+    place.chmod(0o777 if target == "file" else 0o555)
     try:
-        for name in ("app.py", "perdure.db"):
-            shutil.copy(cli.folder / name, place / name)
-        (place / "perdure.db").chmod(0o444 if target == "file" else 0o666)
-        place.chmod(0o777 if target == "file" else 0o555)
         cli.folder = place
-        cli.program = [sys.executable, "-c", AS_NOBODY]
+        cli.program = [sys.executable, "-c", WITHOUT_PRIVILEGES]
         for words in (("ps",), ("run", "app:total", "1")):
             assert "read-only" in cli(*words, code=5).err
     finally:
-        place.chmod(0o777)
-        shutil.rmtree(place)
+        place.chmod(0o777)  # pytest clears up
