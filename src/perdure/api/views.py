@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final, Self
+
+import msgspec
 
 from perdure.base import codec
 from perdure.base.records import (
@@ -31,8 +32,7 @@ from perdure.store.contract import Progress, RunRow
 _LAST: Final = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """Read a field as an attribute or by its name in JSON: `view.status`, `view["status"]`."""
 
     def __getitem__(self, name: str) -> Any:
@@ -42,11 +42,10 @@ class View:
             raise KeyError(name) from None
 
     def to_dict(self) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(self)}
+        return msgspec.structs.asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class RunView(View):
+class RunView(View, frozen=True):
     id: str
     agent: str
     status: str
@@ -61,12 +60,11 @@ class RunView(View):
     error: dict[str, Any] | None
     queue: str = "default"
     priority: int = 0
-    tags: dict[str, str] = field(default_factory=dict[str, str])
+    tags: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     ready_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EntryView(View):
+class EntryView(View, frozen=True):
     """One entry of a run's history. A step is one entry, from its decision to its outcome."""
 
     seq: int
@@ -82,7 +80,7 @@ class EntryView(View):
     at: str
     args: Any = None
     probe: bool = False
-    attempts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    attempts: list[dict[str, Any]] = msgspec.field(default_factory=list[dict[str, Any]])
     detail: Any = None
     superseded: bool = False
 

@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 log = logging.getLogger("perdure.events")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class RunClaimed(Event):
+class RunClaimed(Event, frozen=True):
     id: str
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunReleased(Event):
+class RunReleased(Event, frozen=True):
     """The run left this worker: it waits, is paused or parked, or was handed back."""
 
     id: str
@@ -31,46 +29,39 @@ class RunReleased(Event):
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnded(Event):
+class RunEnded(Event, frozen=True):
     id: str
     status: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunLost(Event):
+class RunLost(Event, frozen=True):
     """Another worker holds the run now; what happened here after that was not written."""
 
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseLost(Event):
+class LeaseLost(Event, frozen=True):
     worker: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerBuried(Event):
+class WorkerBuried(Event, frozen=True):
     """A dead or expired neighbour; its runs are free."""
 
     worker: int
     runs: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerFailed(Event):
+class WorkerFailed(Event, frozen=True):
     """A fault of the runtime has stopped this worker; its runs are free for others."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoreChanged(Event):
+class StoreChanged(Event, frozen=True):
     """Another process wrote to the store."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreTroubled(Event):
+class StoreTroubled(Event, frozen=True):
     message: str
 
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from perdure.base import codec
 from perdure.rules.effect import StepRule
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSpec:
+class AgentSpec(msgspec.Struct, frozen=True):
     name: str
     module: str
     fn: Callable[..., Any]
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepSpec:
+class StepSpec(msgspec.Struct, frozen=True):
     name: str
     fn: Callable[..., Any]
     rule: StepRule

@@ -10,9 +10,10 @@ E4. A definite answer is never retried: `Permanent` and `Answer` end the step.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, TypeAlias, assert_never
+
+import msgspec
 
 from perdure.base import limits
 from perdure.errors import UsageError
@@ -31,15 +32,14 @@ class Effect(StrEnum):
     ONCE = "once"
 
 
-@dataclass(frozen=True, slots=True)
-class StepRule:
+class StepRule(msgspec.Struct, frozen=True):
     """A step's rule, as its decorator states it."""
 
     effect: Effect = Effect.IDEMPOTENT
     probe: bool = False
     on_doubt: OnDoubt = "in_doubt"
     retries: int = 0
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: Backoff = msgspec.field(default_factory=Backoff)
     timeout_s: float | None = limits.step_timeout_s
     heartbeat_timeout_s: float | None = None
 
@@ -61,32 +61,27 @@ class StepRule:
         return self.effect is not Effect.READ and (self.probe or self.effect is Effect.ONCE)
 
 
-@dataclass(frozen=True, slots=True)
-class Redo:
+class Redo(msgspec.Struct, frozen=True):
     """Do the step, with its recorded key and arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True):
     """Ask the world whether the effect happened. If it did not, that is a definite refusal: decide again with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
+class Doubt(msgspec.Struct, frozen=True):
     """Nobody can tell whether the effect happened: its policy or a person decides."""
 
     policy: OnDoubt
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """Try again after a wait."""
 
     wait_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """The step has failed; `exhausted` if it was out of retries, else the answer was definite."""
 
     exhausted: bool

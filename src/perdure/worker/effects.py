@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import replace
 from typing import Any, assert_never
+
+import msgspec
 
 from perdure.base import codec, faults, limits
 from perdure.base.records import Doubted, ErrorData, Executed, Started, Tried
@@ -385,5 +386,5 @@ def _rule(ask: Ask) -> StepRule:
     if rule.effect == ask.effect and rule.probe == ask.probe:
         return rule
     if ask.probe and ask.spec.probe is None:
-        return replace(rule, effect=Effect.ONCE, probe=False)
-    return replace(rule, effect=Effect(ask.effect), probe=ask.probe)
+        return msgspec.structs.replace(rule, effect=Effect.ONCE, probe=False)
+    return msgspec.structs.replace(rule, effect=Effect(ask.effect), probe=ask.probe)
