@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
+import sys
 import tomllib
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,18 @@ def test_every_public_name_is_documented(root: Path) -> None:
     words = {word for page in pages for word in re.findall(r"\w+", page.read_text(encoding="utf-8"))}
     missing = [name for name in _public_names() if name not in words and not name.startswith("__")]
     assert not pages or not missing, f"not in README.md or docs/: {', '.join(missing)}"
+
+
+def test_the_public_names_bring_no_more_than_they_need() -> None:
+    """A module that declares agents loads neither the worker, the guard's hooks and scan, the driver, nor HTTP and mail."""
+    code = (
+        "import sys\nfrom perdure import Perdure, agent, run, step\n"
+        "late = ('apsw', 'uvloop', 'rich', 'typer', 'http', 'email', 'secrets', 'perdure.worker.worker',\n"
+        "    'perdure.kernel.activation', 'perdure.kernel.guard.hooks', 'perdure.kernel.guard.scan')\n"
+        "print([name for name in late if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_the_version_is_one(root: Path) -> None:

@@ -1,4 +1,7 @@
-"""`Perdure`: a store, and unless told otherwise a worker on it, for the time of an `async with`."""
+"""`Perdure`: a store, and unless told otherwise a worker on it, for the time of an `async with`.
+
+The worker, and the scan of an agent, are imported when they are first used: a client and a command never need them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from perdure.api import checks, registry
 from perdure.api.agent import Agent
@@ -26,11 +29,12 @@ from perdure.events.bus import (
     WorkerBuried,
     WorkerFailed,
 )
-from perdure.kernel import guard
 from perdure.kernel.spec import AgentSpec, input_of
 from perdure.store.contract import NewRun, RunRow, Store, Where
 from perdure.store.open import open_store
-from perdure.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from perdure.worker.worker import Worker
 
 
 class Perdure:
@@ -67,21 +71,27 @@ class Perdure:
         self._stop_listening = self.events.subscribe(self._notice)
         try:
             if self._wants_worker:
-                guard.install()
-                worker = Worker(
-                    self._store,
-                    self.world,
-                    registry.agents,
-                    events=self.events,
-                    lease_ttl_s=self._lease_ttl_s,
-                    only=self._only,
-                )
-                await worker.start()
-                self.worker = worker
+                self.worker = await self._started_worker(self._store)
         except BaseException:
             await self._store.close()
             raise
         return self
+
+    async def _started_worker(self, store: Store) -> Worker:
+        from perdure.kernel.guard.hooks import install
+        from perdure.worker.worker import Worker
+
+        install()
+        worker = Worker(
+            store,
+            self.world,
+            registry.agents,
+            events=self.events,
+            lease_ttl_s=self._lease_ttl_s,
+            only=self._only,
+        )
+        await worker.start()
+        return worker
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
@@ -119,8 +129,10 @@ class Perdure:
         **kwargs: Any,
     ) -> Handle:
         """Record a run; it is durable when this returns. The same id again gives the run that is there."""
+        from perdure.kernel.guard.scan import check_agent
+
         spec = _spec(agent)
-        guard.check_agent(spec.fn)
+        check_agent(spec.fn)
         wait_s = checks.delay(delay)
         new = NewRun(
             id=checks.run_id(id) if id is not None else self.world.name(),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import random
 from asyncio import _get_running_loop as get_running_loop
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from perdure.base import limits
 from perdure.base.world import RealWorld
 from perdure.errors import UsageError
-from perdure.kernel.activation import Activation
 from perdure.kernel.loop import RunLoop
 from perdure.worker.step_context import StepContext, current
+
+if TYPE_CHECKING:
+    from perdure.kernel.activation import Activation
 
 _NOT_YET = frozenset(
     ("receive", "ask", "approve", "map", "start", "call", "publish", "compensate", "llm", "transaction"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-import secrets
 import time
 from collections.abc import Coroutine
 from contextvars import Context
@@ -41,6 +40,7 @@ class World(Protocol):
         ...
 
 
+_unguessable = random.SystemRandom()  # what `secrets` draws from
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -50,7 +50,7 @@ class RealWorld:
     __slots__ = ("_names",)
 
     def __init__(self) -> None:
-        self._names = random.Random(secrets.randbits(128))
+        self._names = random.Random(_unguessable.getrandbits(128))
 
     now = staticmethod(time.time)
 
@@ -60,7 +60,7 @@ class RealWorld:
     random = staticmethod(random.random)
 
     def seed(self) -> int:
-        return secrets.randbits(63)
+        return _unguessable.getrandbits(63)
 
     def name(self) -> str:
         millis = int(time.time() * 1000)

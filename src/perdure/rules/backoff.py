@@ -10,7 +10,6 @@ import math
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
-from email.utils import parsedate_to_datetime
 
 from perdure.base import limits
 from perdure.errors import UsageError
@@ -114,6 +113,8 @@ def _seconds(raw: float | str, now_utc: float) -> float | None:
         return float(raw)
     except ValueError:
         pass
+    from email.utils import parsedate_to_datetime  # brings half of `email`, for a header that is seldom a date
+
     try:
         return parsedate_to_datetime(raw).timestamp() - now_utc
     except (TypeError, ValueError, OverflowError):

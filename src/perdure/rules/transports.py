@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import http.client
 import socket
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -38,9 +37,6 @@ _UNKNOWN_TYPES = (
     ConnectionError,
     asyncio.CancelledError,
     asyncio.IncompleteReadError,
-    http.client.IncompleteRead,
-    http.client.BadStatusLine,
-    http.client.ResponseNotReady,
 )
 
 # The kernel reports a route that went away while a request was out with the same numbers as one that never was.
@@ -50,6 +46,7 @@ _UNKNOWN_ERRNOS = frozenset(
 
 _R, _P, _U = Kind.REFUSED, Kind.PERMANENT, Kind.UNKNOWN
 _NAMED: Mapping[str, Mapping[str, Kind]] = {
+    "http": dict.fromkeys(("IncompleteRead", "BadStatusLine", "ResponseNotReady"), _U),
     "httpx": {
         **dict.fromkeys(("ConnectTimeout", "PoolTimeout", "ConnectError", "ProxyError"), _R),
         **dict.fromkeys(("InvalidURL", "UnsupportedProtocol", "LocalProtocolError"), _P),

@@ -17,10 +17,10 @@ from perdure.base.records import AnyRecord, Ended, ErrorData, Fired, Rested, dec
 from perdure.base.status import ControlKind, Reason, Status
 from perdure.errors import Diverged, PerdureError, StoreDamaged
 from perdure.events.bus import RunEnded, RunLost, RunReleased
-from perdure.kernel import guard
 from perdure.kernel.activation import Activation
 from perdure.kernel.ask import Ask
 from perdure.kernel.failure import error_data
+from perdure.kernel.guard.scan import check_agent
 from perdure.kernel.spec import AgentSpec
 from perdure.kernel.superseded import plan_retry
 from perdure.store.contract import Claimed, ControlRow, RunChange, RunWrite
@@ -89,7 +89,7 @@ class Execution:
         self._left.append(ask)
 
     def _replay(self, journal: list[bytes], controls: list[ControlRow]) -> None:
-        guard.check_agent(self._agent.fn)
+        check_agent(self._agent.fn)
         if not journal:
             self.activation.begin(self.now(), self.services.world.seed())
             return

@@ -130,10 +130,11 @@ def test_the_help_is_quick(cli):
 
 
 def test_commands_load_no_more_than_they_need(cli):
-    """The parser does not bring pydantic along."""
+    """The parser does not bring pydantic along, and a look at the store no worker."""
     code = (
         "import sys\nsys.argv = ['perdure', 'ps', '--json']\nfrom perdure.cli.main import main\nmain()\n"
-        "print([name for name in ('rich', 'pydantic', 'uvloop') if name in sys.modules])"
+        "heavy = ('rich', 'pydantic', 'uvloop', 'perdure.worker.worker')\n"
+        "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run(
         [cli.program[0], "-c", code], cwd=cli.folder, env=cli.env, capture_output=True, text=True, check=True

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from perdure.errors import HiddenState
-from perdure.kernel import guard
+from perdure.kernel.guard import hooks, marks, scan
 
 _numbers = itertools.count()
 
@@ -25,7 +25,7 @@ class _Step:
         self.fn = fn
 
     async def __call__(self, *args):
-        with guard.paused():
+        with marks.paused():
             return self.fn(*args)
 
 
@@ -39,7 +39,7 @@ _step.__name__ = "step"
 
 @pytest.fixture(autouse=True, scope="session")
 def _hooks():
-    guard.install()
+    hooks.install()
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def pump():
     """Run an agent to its end as agent code, and give its result."""
 
     def run(fn, *args):
-        guard.enter()
+        marks.enter()
         try:
             result = fn(*args)
             if not inspect.iscoroutine(result):
@@ -82,7 +82,7 @@ def pump():
                 result.close()
             raise AssertionError("the agent waits for something")
         finally:
-            guard.leave()
+            marks.leave()
 
     return run
 
@@ -91,7 +91,7 @@ def pump():
 def found_by_scan():
     def find(fn) -> HiddenState | None:
         try:
-            guard.check_agent(fn)
+            scan.check_agent(fn)
         except HiddenState as refused:
             return refused
         return None

@@ -22,18 +22,18 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import HiddenState
-from perdure.kernel import guard
+from perdure.kernel.guard import hooks, marks
 from perdure.kernel.guard.marks import marked
 
 
 def refused(fn, *args):
-    guard.enter()
+    marks.enter()
     try:
         fn(*args)
     except HiddenState:
         return True
     finally:
-        guard.leave()
+        marks.leave()
     return False
 
 
@@ -44,7 +44,7 @@ def read_clock():
 def test_install_twice_wraps_once():
     """A second install changes nothing."""
     before = time.time, os.urandom, random.Random.seed
-    guard.install()
+    hooks.install()
     assert (time.time, os.urandom, random.Random.seed) == before
 
 
@@ -76,7 +76,7 @@ def test_other_threads_are_never_affected_while_one_runs_agent_code():
     entered = threading.Event()
 
     def agent():
-        guard.enter()
+        marks.enter()
         entered.set()
         released.wait()
         try:
@@ -84,7 +84,7 @@ def test_other_threads_are_never_affected_while_one_runs_agent_code():
         except HiddenState as exc:
             got.append(exc)
         finally:
-            guard.leave()
+            marks.leave()
 
     marked_thread = threading.Thread(target=agent)
     marked_thread.start()
@@ -99,49 +99,49 @@ def test_other_threads_are_never_affected_while_one_runs_agent_code():
 
 def test_marks_nest():
     """A thread is free when it has left as often as it has entered."""
-    guard.enter()
-    guard.enter()
-    guard.leave()
+    marks.enter()
+    marks.enter()
+    marks.leave()
     try:
         with pytest.raises(HiddenState):
             time.time()
     finally:
-        guard.leave()
+        marks.leave()
     assert time.time() > 0
     assert marked == []
 
 
 def test_paused_lets_the_runtime_work():
     """Inside `paused` everything goes; behind it the guard holds again, at the same depth."""
-    guard.enter()
-    guard.enter()
+    marks.enter()
+    marks.enter()
     try:
-        with guard.paused(), Path(os.devnull).open() as file:
+        with marks.paused(), Path(os.devnull).open() as file:
             assert file.read() == ""
         with pytest.raises(HiddenState):
             Path(os.devnull).read_text()
         assert len(marked) == 2
     finally:
-        guard.leave()
-        guard.leave()
+        marks.leave()
+        marks.leave()
 
 
 def test_paused_ends_with_an_error_too():
     """An error inside `paused` does not leave the guard open."""
-    guard.enter()
+    marks.enter()
     try:
-        with pytest.raises(KeyError), guard.paused():
+        with pytest.raises(KeyError), marks.paused():
             raise KeyError
         assert len(marked) == 1
     finally:
-        guard.leave()
+        marks.leave()
 
 
 def test_a_forked_child_is_unmarked():
     """A process forked while agent code runs in some thread starts without marks."""
-    guard.enter()
+    marks.enter()
     try:
-        with guard.paused():
+        with marks.paused():
             marked.append(-1)
             reading, writing = multiprocessing.get_context("fork").Pipe(duplex=False)
             child = multiprocessing.get_context("fork").Process(target=lambda: writing.send(list(marked)))
@@ -150,7 +150,7 @@ def test_a_forked_child_is_unmarked():
             child.join()
             marked.remove(-1)
     finally:
-        guard.leave()
+        marks.leave()
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_shutil_keeps_its_safe_way():
     """`os.stat` stays among the functions that support file descriptors."""
     assert os.stat in os.supports_dir_fd
     assert os.stat in os.supports_follow_symlinks
-    install = "import sys; from perdure.kernel import guard; guard.install()"
+    install = "import sys; from perdure.kernel.guard import hooks; hooks.install()"
     code = f"{install}; import shutil; sys.exit(not shutil.rmtree.avoids_symlink_attacks)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert shutil.rmtree.avoids_symlink_attacks
@@ -248,7 +248,7 @@ def test_a_librarys_coroutine_in_the_run_is_the_agents_doing(tmp_path, kind, exp
     exec(compile(f"{kind} work():\n    return time.time()\n", library, "exec"), namespace)
     runtime = "def runtime(work):\n    made = work()\n    if hasattr(made, 'send'):\n        made.send(None)\n"
     exec(compile(runtime, frames.__file__.replace("frames", "pretended"), "exec"), namespace)
-    guard.enter()
+    marks.enter()
     try:
         namespace["runtime"](namespace["work"])
         found = None
@@ -257,7 +257,7 @@ def test_a_librarys_coroutine_in_the_run_is_the_agents_doing(tmp_path, kind, exp
     except StopIteration:
         found = None
     finally:
-        guard.leave()
+        marks.leave()
     assert (found is not None) is expected
     if found is not None:
         assert (found.file, found.line) == (library, 2)
@@ -267,12 +267,12 @@ def test_a_librarys_function_called_by_the_agent_is_named_with_the_agents_line(t
     """The line is the agent's, the message says what it called and what that calls."""
     namespace = {"uuid4": uuid.uuid4, "__name__": "lib"}
     exec(compile("def make():\n    return uuid4()\n", str(tmp_path / "site-packages" / "lib.py"), "exec"), namespace)
-    guard.enter()
+    marks.enter()
     try:
         with pytest.raises(HiddenState) as found:
             namespace["make"]()
     finally:
-        guard.leave()
+        marks.leave()
     assert found.value.file == __file__
     assert "lib.make(), which uses uuid.uuid4()," in str(found.value)
     assert "run.uuid()" in str(found.value)
