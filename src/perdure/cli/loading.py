@@ -18,7 +18,7 @@ from typing import Final
 from perdure.api import registry
 from perdure.api.agent import Agent
 from perdure.errors import NotFound, UsageError
-from perdure.kernel import guard
+from perdure.kernel.guard.hooks import install as install_guard
 from perdure.kernel.spec import AgentSpec
 
 _OURS: Final = str(Path(__file__).resolve().parents[1]) + os.sep
@@ -74,7 +74,7 @@ def load_module(name: str) -> ModuleType:
         raise UsageError("the module's name is missing. Write MODULE:AGENT, such as app:digest or path/app.py:digest")
     dotted = _name_of_file(name) if name.endswith(".py") or os.sep in name else _checked_dotted(name)
     _first_on_path(Path.cwd())
-    guard.install()  # before the module takes a clock by its name
+    install_guard()  # before the module takes a clock by its name
     try:
         loaded = importlib.import_module(dotted)
     except ModuleNotFoundError as exc:

@@ -164,7 +164,9 @@ class Activation:
     def drop(self) -> None:
         """Leave memory. Nothing the agent's cleanup code does has an effect."""
         self.loop.drop()
-        self.open.clear()
+        self._main = None  # with its exception, whose frames lead back here
+        while self.open:
+            self.open.popitem()[1].close()
 
     def _write(self, record: AnyRecord) -> None:
         self.seq += 1
@@ -312,9 +314,7 @@ class Activation:
     def _check_end(self) -> None:
         """Live only: has the run come to its end?"""
         main = self._main
-        if main is None or not main.done() or self.ended is not None:
-            return
-        if self.loop.live_tasks() or self.open_effects():
+        if main is None or not main.done() or self.ended is not None or self.loop.live_tasks() or self.open_effects():
             return
         self.ended = self._outcome(main)
         self._write(self.ended)

@@ -9,9 +9,12 @@ import sys
 from types import FrameType
 from typing import Any, Protocol
 
+import msgspec
+
 from perdure.base.records import Resolved, Tried
 from perdure.kernel.loop import RunFuture, RunLoop
 from perdure.kernel.spec import StepSpec
+from perdure.rules.effect import Effect, StepRule
 
 
 class Asker(Protocol):
@@ -104,6 +107,17 @@ class Ask:
         future = self.future = AskFuture(loop=loop)
         future.number = loop.numbers
         future.ask = self
+
+    @property
+    def rule(self) -> StepRule:
+        """The rule it was decided under, with the code's other settings."""
+        assert self.spec is not None
+        rule = self.spec.rule
+        if rule.effect == self.effect and rule.probe == self.probe:
+            return rule
+        if self.probe and self.spec.probe is None:
+            return msgspec.structs.replace(rule, effect=Effect.ONCE, probe=False)
+        return msgspec.structs.replace(rule, effect=Effect(self.effect), probe=self.probe)
 
     def recorded_as(self, effect: str, *, probe: bool) -> None:
         """The rule it was decided under holds for its recovery."""

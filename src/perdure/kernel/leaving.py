@@ -62,6 +62,7 @@ def _close_task(task: Any) -> None:
         finally:
             leave_task(loop, task)
         if _frame(coro) is None:
+            _let_go(task)
             return
     _unclosable.append(coro)
 
@@ -69,6 +70,13 @@ def _close_task(task: Any) -> None:
 def _frame(coro: Any) -> Any:
     """What it still runs in. A task made of any awaitable drives a plain generator; a class of the user's may have no frame to show."""
     return getattr(coro, "cr_frame", None) or getattr(coro, "gi_frame", None)
+
+
+def _let_go(task: Any) -> None:
+    """It waits for nothing any more, and what it waited for does not lead back to it: no cycle is left for the collector."""
+    waited_for = task._fut_waiter
+    for callback, _ in getattr(waited_for, "_callbacks", None) or ():
+        waited_for.remove_done_callback(callback)
 
 
 def _close_generator(generator: Any) -> None:

@@ -102,7 +102,7 @@ class RunLoop(asyncio.AbstractEventLoop):
     """See the module's docstring. `owner` is the activation whose agent runs here."""
 
     def __init__(self, owner: Any) -> None:
-        self.owner = owner
+        self.owner: Any = owner
         self.now = 0.0
         self.dead = False
         self.timers_made = 0
@@ -313,6 +313,7 @@ class RunLoop(asyncio.AbstractEventLoop):
         self._timers.clear()
         self._tasks.clear()
         self._generators.clear()
+        self.owner = None  # nothing runs here any more: no cycle is left for the collector
 
 
 def _endless(handle: _Handle) -> PerdureError:

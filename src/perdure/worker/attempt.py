@@ -168,6 +168,8 @@ class Attempt(StepContext):
         self.task = None  # Its context holds this attempt: a cycle, for the collector to find, of every step.
         # Outside the handler: what the agent raises next has nothing to do with this exception.
         self._end(value, error)
+        # The task's context and the exception's frames lead back here: no cycle is left for the collector.
+        self.task = self._job = error = None
 
     async def _elsewhere(self) -> Any:
         spec = self.spec

@@ -15,8 +15,6 @@ import asyncio
 from collections import deque
 from typing import Any, assert_never
 
-import msgspec
-
 from perdure.base import codec, faults, limits
 from perdure.base.records import Doubted, ErrorData, Executed, Started, Tried
 from perdure.errors import InDoubt, NotStorable, PayloadTooLarge
@@ -24,7 +22,7 @@ from perdure.kernel.ask import Ask
 from perdure.kernel.failure import error_data
 from perdure.rules import backoff
 from perdure.rules.classify import Kind, classify
-from perdure.rules.effect import Doubt, Effect, Fail, Probe, Redo, Retry, StepRule, after_failure, on_recovery
+from perdure.rules.effect import Doubt, Fail, Probe, Redo, Retry, StepRule, after_failure, on_recovery
 from perdure.worker.attempt import Attempt
 from perdure.worker.host import Host
 from perdure.worker.step_context import Keys
@@ -77,7 +75,7 @@ class Effects:
 
     def recover(self, ask: Ask) -> None:
         """A decision without an outcome, left by an earlier process: its rule decides."""
-        rule = _rule(ask)
+        rule = ask.rule
         if ask.stop_wanted:
             self._stopped_unknown(ask, rule) if ask.started else self._run.deliver(self._cancelled(ask))
         elif ask.tried is not None and not ask.started and ask.resolved is None:
@@ -198,7 +196,7 @@ class Effects:
             )
 
     def _failed(self, attempt: Attempt, error: BaseException) -> None:
-        ask, rule = attempt.ask, _rule(attempt.ask)
+        ask, rule = attempt.ask, attempt.ask.rule
         assert ask.spec is not None
         cancelled = isinstance(error, asyncio.CancelledError)
         if attempt.stopping and cancelled:
@@ -245,7 +243,7 @@ class Effects:
                 self._doubt(ask, "in_doubt", f"the probe failed {failures} times: {error_data(error).message}")
             else:
                 self._execute_later(
-                    ask, attempt.attempt, _rule(ask).backoff.wait_s(failures, self.services.world.random())
+                    ask, attempt.attempt, ask.rule.backoff.wait_s(failures, self.services.world.random())
                 )
         elif value is None or value is False:
             self._did_not_happen(ask)
@@ -263,12 +261,10 @@ class Effects:
             "NotDone", "the probe says that the effect did not happen", step=ask.name, position=ask.position
         )
         now = self._run.now()
-        if ask.unknown_count > limits.unknown_outcomes_max + _rule(ask).retries:
+        if ask.unknown_count > limits.unknown_outcomes_max + ask.rule.retries:
             self._run.deliver(self._error(ask, data))
             return
-        wait_s = (
-            _rule(ask).backoff.wait_s(ask.unknown_count, self.services.world.random()) if ask.unknown_count else 0.0
-        )
+        wait_s = ask.rule.backoff.wait_s(ask.unknown_count, self.services.world.random()) if ask.unknown_count else 0.0
         self._run.deliver(Tried(now, ask.position, ask.attempt, data, now + wait_s))
         ask.seq = self._run.activation.seq
         self._back_off(ask)
@@ -277,8 +273,10 @@ class Effects:
         self._probes_due.add(ask.position)
 
         def again() -> None:
+            if ask.position not in self._probes_due:
+                return  # It was killed.
             self._probes_due.discard(ask.position)
-            if self._run.dead or ask.position not in self._run.activation.open:
+            if ask.position not in self._run.activation.open:
                 return
             if self._run.free:
                 self._execute(ask, number, probing=True)
@@ -367,6 +365,12 @@ class Effects:
         for attempt in list(self.running.values()):
             attempt.kill()
         self.running.clear()
+        self._probes_due.clear()
+
+    def close(self) -> None:
+        """The run leaves memory. Nothing comes here any more, so it lets go of it: no cycle is left for the collector."""
+        self.kill_all()
+        del self._run
 
     def _cancelled(self, ask: Ask) -> Executed:
         return Executed(self._run.now(), ask.position, ask.attempt, cancelled=True)
@@ -377,14 +381,3 @@ class Effects:
 
 def _interrupted(ask: Ask) -> ErrorData:
     return ErrorData("Interrupted", "a person cancelled this step", step=ask.name, position=ask.position)
-
-
-def _rule(ask: Ask) -> StepRule:
-    """The rule it was decided under, with the code's other settings."""
-    assert ask.spec is not None
-    rule = ask.spec.rule
-    if rule.effect == ask.effect and rule.probe == ask.probe:
-        return rule
-    if ask.probe and ask.spec.probe is None:
-        return msgspec.structs.replace(rule, effect=Effect.ONCE, probe=False)
-    return msgspec.structs.replace(rule, effect=Effect(ask.effect), probe=ask.probe)

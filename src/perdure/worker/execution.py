@@ -45,13 +45,13 @@ class Execution:
         self.epoch = row.epoch
         self.activation = Activation(row.id, agent, row.input)
         self.deliver = self.activation.deliver  # `after` must follow
-        self.outbox = Outbox(row, self.activation, services.world, self._newest_control)
+        self.outbox = Outbox(row, self.activation, services.world)
         self.effects = Effects(self)
         self.dead = False
         self._agent = agent
         self.stand: RunChange | None = None  # how it is to be released, once nothing runs
         self._left: list[Ask] = []
-        self._steering = Steering(self, agent.digest)
+        self._steering = Steering(agent.digest)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -231,10 +231,10 @@ class Execution:
 
     def take_write(self) -> RunWrite | None:
         """For the writer: everything there is to write now."""
-        return None if self.dead else self.outbox.take()
-
-    def _newest_control(self) -> int:
-        return max(self.services.writer.mark_seen, self._steering.last)
+        if self.dead:
+            return None
+        outbox = self.outbox
+        return outbox.take(max(self.services.writer.mark_seen, self._steering.last) if outbox.guarded else None)
 
     def write_back(self) -> None:
         """The write did not happen."""
@@ -290,7 +290,7 @@ class Execution:
         if self.activation.loop.dead and row.kind is not ControlKind.TERMINATE:
             return
         self.outbox.stay()  # else the request would be consumed by a write that lets go of the run
-        self._steering.take(row)
+        self._steering.take(self, row)
 
     def heed(self, rows: list[ControlRow]) -> None:
         """Control that came while the run is here. All of it comes before any effect: the last word may be a pause."""
@@ -372,7 +372,7 @@ class Execution:
             return
         self.dead = True
         self._disarm()
-        self.effects.kill_all()
+        self.effects.close()
         self.activation.drop()
         self.services.gone(self.num)
 

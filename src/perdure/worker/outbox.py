@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from perdure.base.world import World
 from perdure.kernel.activation import Activation
 from perdure.store.contract import Progress, Pulse, RunChange, RunRow, RunWrite
@@ -12,7 +10,7 @@ from perdure.store.contract import Progress, Pulse, RunChange, RunRow, RunWrite
 class Outbox:
     """The records themselves gather in `activation.out`; here is the rest."""
 
-    def __init__(self, row: RunRow, activation: Activation, world: World, newest_control: Callable[[], int]) -> None:
+    def __init__(self, row: RunRow, activation: Activation, world: World) -> None:
         self.committed_seq = row.seq
         self.change: RunChange | None = None  # once set, nothing more happens in the run
         self.urgent = False  # somebody waits for what is delivered next
@@ -23,7 +21,6 @@ class Outbox:
         self._epoch = row.epoch
         self._activation = activation
         self._now = world.now
-        self._newest_control = newest_control  # that this worker knows of
         self._progress = row.progress
         self._progress_new = False
         self._pulses: dict[int, bytes | None] = {}
@@ -55,8 +52,8 @@ class Outbox:
         self._progress = Progress(done, total, current, since, since_done)
         self._progress_new = True
 
-    def take(self) -> RunWrite | None:
-        """Everything there is to write now."""
+    def take(self, newest_control: int | None) -> RunWrite | None:
+        """Everything there is to write now; refused if control newer than this is there, where it is guarded."""
         activation = self._activation
         records = activation.out
         if self._in_flight is not None:
@@ -76,7 +73,7 @@ class Outbox:
                 progress=self._progress if self._progress_new else None,
                 pulses=[Pulse(position, details) for position, details in self._pulses.items()],
                 controls_seen=self.controls_seen,
-                unless_control=self._newest_control() if self.guarded else None,
+                unless_control=newest_control,
             )
             self._pulses = {}
             self._progress_new = self.guarded = False

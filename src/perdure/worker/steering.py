@@ -32,17 +32,15 @@ class Steered(Protocol):
 
 
 class Steering:
-    def __init__(self, run: Steered, digest: str) -> None:
-        self._run = run
+    def __init__(self, digest: str) -> None:
         self._digest = digest
         self.last = 0  # the newest request that came here
         self.on_release = 0  # consumed when the run is released: until then it would have to be honoured again
 
-    def take(self, row: ControlRow) -> None:
+    def take(self, run: Steered, row: ControlRow) -> None:
         if row.id <= self.last:
             return  # Handed out with the claim already.
         self.last = row.id
-        run = self._run
         body: Any = codec.decode(row.body)
         if row.kind is ControlKind.PAUSE:
             run.stand = RunChange(Status.PAUSED, release=True, code=self._digest)
@@ -61,16 +59,15 @@ class Steering:
                 run.stand = None
                 run.deliver(Cancelled(run.now(), row.by))
             case ControlKind.TERMINATE:
-                self._terminate()
+                self._terminate(run)
             case ControlKind.RESOLVE:
-                self._resolve(row, body)
+                self._resolve(run, row, body)
             case ControlKind.INTERRUPT:
                 run.effects.interrupt()
             case ControlKind.RETRY:
                 pass  # Replay has acted on it already.
 
-    def _resolve(self, row: ControlRow, body: dict[str, Any]) -> None:
-        run = self._run
+    def _resolve(self, run: Steered, row: ControlRow, body: dict[str, Any]) -> None:
         position: int = body["position"]
         ask = run.activation.open.get(position)
         if ask is None or run.effects.has(ask):
@@ -93,8 +90,7 @@ class Steering:
                 ask.seq = run.activation.seq
                 run.effects.waiting.append(ask)
 
-    def _terminate(self) -> None:
-        run = self._run
+    def _terminate(self, run: Steered) -> None:
         run.effects.kill_all()
         run.stand = None
         error = ErrorData("Terminated", "killed by a person; its cleanup did not run")

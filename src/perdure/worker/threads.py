@@ -192,6 +192,7 @@ def _work(job: StepFuture[T]) -> tuple[T | None, Exception | None]:
     job.fn = job.context = None
     assert fn is not None
     assert context is not None
+    del job  # the traceback's frames lead back to this one
     try:
         return context.run(fn), None
     except BaseException as raised:  # noqa: BLE001 - whatever a step raises is its failure, never the thread's end

@@ -138,9 +138,12 @@ class Writer:
         except StopIteration:
             self._committed()
         except Exception as exc:  # noqa: BLE001  # sorted in `_mend`
-            self._task = asyncio.get_running_loop().create_task(self._mend(exc))
+            self._go_on(self._mend(exc))
         else:
-            self._task = asyncio.get_running_loop().create_task(self._await_rest(work, waits_for))
+            self._go_on(self._await_rest(work, waits_for))
+
+    def _go_on(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.get_running_loop().create_task(work, context=self._context)
 
     def _committed(self) -> None:
         self._busy = False
