@@ -1,4 +1,8 @@
-"""Runs that wait: what each of them costs a worker's memory and the disk."""
+"""Runs that wait, and runs that have ended: what a worker's memory holds of them, and the disk.
+
+Some of it is there once, whatever their number: the interpreter and its modules, and SQLite's page cache, which fills up
+to its bound in the first 25,000 runs or so. The goal is about what one more waiting run costs, everything included.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +23,10 @@ from harness import Goal, Options, Row
 from perdure import Perdure
 
 FAR_S = 30 * 24 * 3600.0
-WARM_UP = 5_000
 AT_ONCE = 250
 FEW, MANY = 10_000, 100_000
+FINISHED_WARM_UP, FINISHED = 25_000, 100_000
+MB = 1e6
 
 
 def rss_bytes() -> int:
@@ -54,6 +59,25 @@ def let_wait(store: str, sizes: list[int]) -> Any:
     return uvloop.run(main())
 
 
+def let_finish(store: str, sizes: list[int]) -> Any:
+    """Short runs through one worker; its memory after each number of them."""
+
+    async def main() -> list[int]:
+        taken: list[int] = []
+        async with Perdure(store) as app:
+            made = 0
+            for size in sizes:
+                for _ in range((size - made) // AT_ONCE):
+                    for _ in range(AT_ONCE):
+                        await app.start(agents.noop)
+                    await _none_here(app)
+                made = size
+                taken.append(rss_bytes())
+        return taken
+
+    return uvloop.run(main())
+
+
 def open_only(store: str) -> Any:
     """The memory of a worker that finds all of them waiting."""
 
@@ -80,28 +104,37 @@ def _disk_bytes(store: Path) -> int:
 
 
 def measure(options: Options) -> list[Row]:
-    few, many = options.of(FEW, 7_500), options.of(MANY, 10_000)
+    few, many = options.of(FEW, 2_500), options.of(MANY, 10_000)
+    finished = [options.of(FINISHED_WARM_UP, 2_500), options.of(FINISHED, 10_000)]
     with harness.folder(in_memory=True) as place:
         store, empty = place / "waiting.db", place / "empty.db"
-        taken, seconds = harness.child("memory.py", "let_wait", store=str(store), sizes=[WARM_UP, few, many])
+        taken, seconds = harness.child("memory.py", "let_wait", store=str(store), sizes=[0, few, many])
         fresh, bare = (harness.child("memory.py", "open_only", store=str(path)) for path in (store, empty))
-    (_, *warm), *rest = taken
-    rows: list[Row] = []
-    for size, *grown in rest:
-        rss, sqlite, disk = ((a - b) / (size - WARM_UP) for a, b in zip(grown, warm, strict=True))
-        rows += [
-            Row(f"memory per waiting run, {size:,} of them", "bytes", [rss], goals=(Goal(200.0),)),
-            Row("  of this SQLite's page cache, which is bounded", "bytes", [sqlite]),
-            Row("  on disk, for each", "bytes", [disk]),
-        ]
-    rss, sqlite = ((a - b) / many for a, b in zip(fresh, bare, strict=True))
-    rows += [
-        Row(f"a fresh worker's memory for each of {many:,}", "bytes", [rss], goals=(Goal(200.0),)),
-        Row("  of this SQLite's page cache", "bytes", [sqlite]),
+        ended = harness.child("memory.py", "let_finish", store=str(place / "ended.db"), sizes=finished)
+    (_, rss_none, cache_none, _), (_, rss_few, cache_few, disk_few), (_, rss, cache, disk) = taken
+    more = many - few
+    each = (rss - rss_few) / more
+    return [
+        Row("once: a worker before its first run", "MB", [rss_none / MB]),
+        Row(f"  more with the first {few:,} waiting runs", "MB", [(rss_few - rss_none) / MB]),
+        Row("    of this SQLite's page cache, at most 8 MB", "MB", [(cache_few - cache_none) / MB]),
+        Row(f"one more waiting run, {few:,} to {many:,}", "bytes", [each], goals=(Goal(200.0),)),
+        Row("  without the page cache", "bytes", [each - (cache - cache_few) / more]),
+        Row("  on disk", "bytes", [(disk - disk_few) / more]),
+        Row(
+            f"a fresh worker's memory for each of {many:,}",
+            "bytes",
+            [(fresh[0] - bare[0]) / many],
+            goals=(Goal(200.0),),
+        ),
+        Row(
+            f"one more finished run, {finished[0]:,} to {finished[1]:,}",
+            "bytes",
+            [(ended[1] - ended[0]) / (finished[1] - finished[0])],
+        ),
         Row("  runs started and put to sleep (in memory)", "/s", [many / seconds]),
     ]
-    return rows
 
 
 if __name__ == "__main__":
-    harness.serve({"let_wait": let_wait, "open_only": open_only})
+    harness.serve({"let_wait": let_wait, "let_finish": let_finish, "open_only": open_only})
