@@ -135,4 +135,4 @@ demo: $(VENV)/.runtime  ## an agent is killed and goes on; under a minute
 
 clean:  ## remove the environment, caches and builds
 	@rm -rf $(VENV) $(BENCH_VENV) build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
-	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
