@@ -103,6 +103,9 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, owner: Any) -> None:
         self.owner: Any = owner
+        self._made_on = get_running_loop()  # and pumped on: to ask at each pump would be felt in every step
+        if sys.get_asyncgen_hooks().firstiter is not first_iteration:
+            watch_generators()
         self.now = 0.0
         self.dead = False
         self.timers_made = 0
@@ -119,16 +122,13 @@ class RunLoop(asyncio.AbstractEventLoop):
 
     def pump(self) -> None:
         """Run until quiet. The one place where agent code executes."""
-        previous = get_running_loop()
-        if sys.get_asyncgen_hooks().firstiter is not first_iteration:
-            watch_generators()
         set_running_loop(self)
         mark(me := get_ident())
         try:
             self._run_ready()
         finally:
             unmark(me)
-            set_running_loop(previous)
+            set_running_loop(self._made_on)
         if len(self._tasks) > self._tasks_before_sweep:
             self._sweep_tasks()
 
