@@ -63,6 +63,7 @@ for style, act in STYLES.items():
     ACTS["probe", style] = step(effect="once", probe=aprobe if style == "async" else probe, **options)(act)
     ACTS["done", style] = step(effect="once", on_doubt="assume_done", **options)(act)
     ACTS["failed", style] = step(effect="once", on_doubt="assume_failed", **options)(act)
+    ACTS["steady", style] = step(**options, retries=1)(act)
     ACTS["patient", style] = step(effect="once", **options, retries=5)(act)
     for rule in ("read", "idempotent", "once", "probe"):
         hasty = options | {"timeout": TIMEOUT_S}

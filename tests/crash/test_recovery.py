@@ -202,6 +202,22 @@ def test_a_wait_before_the_next_attempt_outlives_the_process(case, status):
     assert [attempt["error"]["type"] for attempt in case.look().step("act").attempts] == ["Refused"]
 
 
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_death_does_not_use_up_a_retry(case, kills):
+    """Attempts that died with their process have an unknown outcome; the refusal that comes after them is the first one."""
+    case.book.plan("act", before="hold", times=kills)
+    case.book.plan("act", status=503, nth=kills + 1)
+    for nth in range(1, kills + 1):
+        process = case.begin("one", "steady", "async") if nth == 1 else case.spawn()
+        case.book.wait("act", "arrived", nth)
+        process.kill()
+        case.book.wait("act", "lost", nth)
+    case.go_on()
+    assert case.look().status == "completed"
+    assert case.counts() == (2, 1)
+    assert case.look().step("act").attempt == kills + 2
+
+
 def test_a_damaged_journal_stops_its_run_and_no_other(case):
     """A record that fails its checksum: that run is parked for a person, nothing of it is called, and the others go on."""
     killed_asleep(case, DAY_S)

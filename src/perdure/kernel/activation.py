@@ -201,13 +201,14 @@ class Activation:
                 self._start(record)
             case Started():
                 ask = self._open(record.position, record)
+                ask.heard_of(record.attempt)
                 ask.started = True
-                ask.attempt = record.attempt
             case Tried():
                 ask = self._open(record.position, record)
+                ask.heard_of(record.attempt)
                 ask.started = False
                 ask.tried = record
-                ask.attempt = record.attempt
+                ask.attempt = record.attempt  # or one less: a start that was held back
                 ask.unknown_count += record.unknown
             case Doubted():
                 self._open(record.position, record).doubted = record.why or "?"

@@ -126,6 +126,12 @@ class Ask:
         self.probe = probe
         self.marks_start = probe or effect == "once"
 
+    def heard_of(self, attempt: int) -> None:
+        """That attempt is on record. Those before it of which nothing more was heard died with their process: nobody knows their outcome."""
+        if attempt > self.attempt:
+            self.unknown_count += attempt - 1 - self.attempt + self.started
+            self.attempt = attempt
+
     def close(self) -> AskFuture:
         """It is open no longer. Its future lets go of it, so that no cycle is left for the collector."""
         future = self.future

@@ -83,7 +83,8 @@ class Effects:
         else:
             match on_recovery(rule, ask.started):
                 case Redo():
-                    ask.attempt = max(ask.attempt, 1)
+                    if not ask.attempt and not ask.marks_start:
+                        ask.attempt = ask.unknown_count = 1  # a first attempt leaves no mark: it may have begun
                     self.waiting.append(ask)
                 case Probe():
                     self._execute(ask, max(ask.attempt, 1), probing=True)
@@ -223,7 +224,6 @@ class Effects:
             case Fail():
                 self._run.deliver(self._error(ask, data))
             case Probe():
-                ask.unknown_count = unknown
                 self._execute(ask, attempt.attempt, probing=True)
             case Doubt(policy):
                 self._doubt(ask, policy, f"{data.type}: {data.message}" if data.message else data.type)
@@ -261,11 +261,11 @@ class Effects:
             "NotDone", "the probe says that the effect did not happen", step=ask.name, position=ask.position
         )
         now = self._run.now()
-        if ask.unknown_count > limits.unknown_outcomes_max + ask.rule.retries:
+        if ask.unknown_count >= limits.unknown_outcomes_max + ask.rule.retries:
             self._run.deliver(self._error(ask, data))
             return
         wait_s = ask.rule.backoff.wait_s(ask.unknown_count, self.services.world.random()) if ask.unknown_count else 0.0
-        self._run.deliver(Tried(now, ask.position, ask.attempt, data, now + wait_s))
+        self._run.deliver(Tried(now, ask.position, ask.attempt, data, now + wait_s, unknown=True))
         ask.seq = self._run.activation.seq
         self._back_off(ask)
 
