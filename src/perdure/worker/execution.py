@@ -320,6 +320,16 @@ class Execution:
             self.stand = RunChange(Status.QUEUED, ready_at=self.now(), release=True)
             self.after()
 
+    def cut_short(self) -> None:
+        """The time to finish is over: what still runs is interrupted, and what is known by now is written."""
+        try:
+            self.hand_back()
+            if not self.dead:
+                self.effects.kill_all()
+                self.after()
+        except Exception as exc:  # noqa: BLE001  # as in Effects
+            self.broken(exc)
+
     # Leaving
 
     def _park_diverged(self, diverged: Diverged, controls: list[ControlRow]) -> None:

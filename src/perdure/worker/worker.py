@@ -103,10 +103,10 @@ class Worker:
         await self.leave()
 
     async def leave(self) -> None:
-        """At once: what still runs is interrupted; its rule decides when it is taken up again."""
+        """At once: what still runs is interrupted, and its rule decides when it is taken up again. What is known by now is written, once."""
         self._stopping = True
         for run in list(self.running.values()):
-            run.vanish()
+            run.cut_short()
         self._writer.close()
         if self._poller is not None:
             self._poller.cancel()
@@ -114,6 +114,8 @@ class Worker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        for run in list(self.running.values()):
+            run.vanish()
         self._deadlines.close()
         self._services.threads.close()
         self._services.processes.close()
