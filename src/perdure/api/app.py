@@ -22,6 +22,7 @@ from perdure.errors import Conflict, NotFound, StoreUnavailable, UsageError
 from perdure.events.bus import (
     Event,
     Events,
+    RunClaimed,
     RunEnded,
     RunLost,
     RunReleased,
@@ -62,6 +63,7 @@ class Perdure:
         self.worker: Worker | None = None
         self._watch: asyncio.Task[None] | None = None
         self._waiters: dict[str, list[asyncio.Event]] = {}
+        self._here: set[str] = set()  # runs in this worker's memory: whoever waits for one is told, and need not look
         self._stop_listening: Callable[[], None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -197,6 +199,8 @@ class Perdure:
         self._waiters.setdefault(id, []).append(bell)
         try:
             while True:
+                if id in self._here:
+                    await bell.wait()
                 bell.clear()
                 row = await self.store_run(id)
                 if row is None:
@@ -225,11 +229,23 @@ class Perdure:
             await asyncio.sleep(limits.poll_s)
 
     def _notice(self, event: Event) -> None:
-        if isinstance(event, RunEnded | RunReleased | RunLost):
-            self._wake(event.id)
-        elif isinstance(event, StoreChanged | WorkerBuried | WorkerFailed):
-            for waited_for in self._waiters:
-                self._wake(waited_for)
+        match event:
+            case RunClaimed():
+                self._here.add(event.id)
+            case RunEnded() | RunReleased() | RunLost():
+                self._here.discard(event.id)
+                self._wake(event.id)
+            case WorkerFailed():
+                self._here.clear()
+                self._wake_all()
+            case StoreChanged() | WorkerBuried():
+                self._wake_all()
+            case _:
+                pass
+
+    def _wake_all(self) -> None:
+        for waited_for in self._waiters:
+            self._wake(waited_for)
 
     def _wake(self, id: str) -> None:
         for bell in self._waiters.get(id, ()):

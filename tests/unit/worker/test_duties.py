@@ -159,7 +159,7 @@ def test_a_worker_ends_although_its_last_write_fails(tmp_path: Path) -> None:
         await app.start(duties_slow, "slow")
         await writing.wait()
         closing = asyncio.create_task(app.close(grace_s=0))
-        while app.worker is not None and app.worker.running:
+        while not app.worker._writer._closing:
             await asyncio.sleep(0)
         fail.set()
         await closing

@@ -27,6 +27,7 @@ VALUES (?, ?, ?, ?, ?, ?, 1, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING"""
 # Its long input.
 _INPUT: Final = "INSERT INTO inputs (run, body) VALUES (?, ?)"
+_WORKER_NAME: Final = "SELECT name FROM workers WHERE num = ?"
 _BY_ID: Final = RUN + "WHERE r.id = ?"
 _BY_NUM: Final = RUN + "WHERE r.num = ?"
 
@@ -71,13 +72,45 @@ def create(db: Db, new: NewRun, worker: int | None, now: float) -> tuple[Claimed
             None if long else new.input,
         ),
     )
-    added = db.changes() > 0
-    if added and long:
-        db.execute(_INPUT, (db.last_insert_rowid(), new.input))
-    row = by_id(db, new.id)
-    if row is None:
-        raise UsageError(f"the id {new.id!r} cannot be stored. Choose another one")
-    return Claimed(row, []), added
+    if not db.changes():
+        row = by_id(db, new.id)
+        if row is None:
+            raise UsageError(f"the id {new.id!r} cannot be stored. Choose another one")
+        return Claimed(row, []), False
+    num = db.last_insert_rowid()
+    if long:
+        db.execute(_INPUT, (num, new.input))
+    return Claimed(_made(db, num, new, worker if taken else None, None if taken else ready_at, now), []), True
+
+
+def _made(db: Db, num: int, new: NewRun, worker: int | None, ready_at: float | None, now: float) -> RunRow:
+    """What `by_id` would find: to read it back costs as much as to write it."""
+    return RunRow(
+        num=num,
+        id=new.id,
+        agent=new.agent,
+        module=new.module,
+        status=Status.QUEUED if worker is None else Status.RUNNING,
+        reason=None,
+        waiting_on=None,
+        input=new.input,
+        result=None,
+        error=None,
+        queue=new.queue,
+        priority=new.priority,
+        tags=new.tags,
+        worker=worker,
+        worker_name=None if worker is None else db.execute(_WORKER_NAME, (worker,)).get,
+        epoch=int(worker is not None),
+        attempt=1,
+        crashes=0,
+        seq=0,
+        code=None,
+        ready_at=ready_at,
+        progress=None,
+        created_at=now,
+        updated_at=now,
+    )
 
 
 def by_id(db: Db, run_id: str) -> RunRow | None:
