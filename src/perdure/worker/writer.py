@@ -171,6 +171,8 @@ class Writer:
             elif isinstance(exc, LeaseLost) and not self._closing and self.on_lease_lost is not None:
                 await self.on_lease_lost()
             else:
+                if self._closing:
+                    self._dirty.clear()  # what could not be written now is recovered by whoever comes next
                 self._finish(exc)
         except StoreUnavailable as again:
             await self._mend(again)
