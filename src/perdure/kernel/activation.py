@@ -200,16 +200,9 @@ class Activation:
             case Begun():
                 self._start(record)
             case Started():
-                ask = self._open(record.position, record)
-                ask.heard_of(record.attempt)
-                ask.started = True
+                self._open(record.position, record).starts(record)
             case Tried():
-                ask = self._open(record.position, record)
-                ask.heard_of(record.attempt)
-                ask.started = False
-                ask.tried = record
-                ask.attempt = record.attempt  # or one less: a start that was held back
-                ask.unknown_count += record.unknown
+                self._open(record.position, record).failed(record)
             case Doubted():
                 self._open(record.position, record).doubted = record.why or "?"
             case Resolved():

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from perdure.base.records import Resolved, Tried
+from perdure.base.records import Resolved, Started, Tried
 from perdure.kernel.loop import RunFuture, RunLoop
 from perdure.kernel.spec import StepSpec
 from perdure.rules.effect import Effect, StepRule
@@ -126,8 +126,19 @@ class Ask:
         self.probe = probe
         self.marks_start = probe or effect == "once"
 
-    def heard_of(self, attempt: int) -> None:
-        """That attempt is on record. Those before it of which nothing more was heard died with their process: nobody knows their outcome."""
+    def starts(self, record: Started) -> None:
+        self._heard_of(record.attempt)
+        self.started = True
+
+    def failed(self, record: Tried) -> None:
+        self._heard_of(record.attempt)
+        self.started = False
+        self.tried = record
+        self.attempt = record.attempt  # or one less: a start that was held back
+        self.unknown_count += record.unknown
+
+    def _heard_of(self, attempt: int) -> None:
+        """Attempts before this one of which nothing more is on record died with their process: nobody knows their outcome."""
         if attempt > self.attempt:
             self.unknown_count += attempt - 1 - self.attempt + self.started
             self.attempt = attempt
