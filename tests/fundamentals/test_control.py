@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.fundamentals.conftest import kinds, steps, until
 
-from perdure import Conflict, NotFound, RunCancelled, agent, run, step
+from perdure import Conflict, NotFound, Perdure, RunCancelled, RunFailed, agent, run, step
 
 did: list[Any] = []
 gate = threading.Event()
@@ -46,6 +46,40 @@ async def wait_for_ever() -> None:
 @agent
 async def control_once(what: str) -> str:
     return await work(what)
+
+
+apps: list[Any] = []
+
+
+@agent
+async def control_opens() -> None:
+    async with Perdure("another.db"):
+        pass
+
+
+@agent
+async def control_starts() -> None:
+    await apps[-1].start(control_starts)
+
+
+@agent
+async def control_waits() -> None:
+    await apps[-1].get("somebody").result()
+
+
+@pytest.mark.parametrize("code", [control_opens, control_starts, control_waits])
+def test_agent_code_reaches_other_runs_through_steps(durably: Any, code: Any, tmp_path: Any, monkeypatch: Any) -> None:
+    """What an app or a handle does in agent code would be done again on replay: refused, with the line."""
+    monkeypatch.chdir(tmp_path)
+
+    async def main(app: Any) -> None:
+        apps.append(app)
+        with pytest.raises(RunFailed, match=r"HiddenState: .*test_control.py:\d+: agent code .* Move it into a @step"):
+            await (await app.start(code)).result()
+        assert len(await app.list()) == 1
+        assert not (tmp_path / "another.db").exists()
+
+    durably(main)
 
 
 def test_the_same_id_is_the_same_run(durably: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from asyncio import _get_running_loop as get_running_loop
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +19,7 @@ from perdure.api.views import RunView, run_view
 from perdure.base import limits
 from perdure.base.status import ControlKind
 from perdure.base.world import RealWorld, World
-from perdure.errors import Conflict, NotFound, StoreUnavailable, UsageError
+from perdure.errors import Conflict, HiddenState, NotFound, StoreUnavailable, UsageError
 from perdure.events.bus import (
     Event,
     Events,
@@ -30,6 +31,8 @@ from perdure.events.bus import (
     WorkerBuried,
     WorkerFailed,
 )
+from perdure.kernel.loop import RunLoop
+from perdure.kernel.source import agent_line
 from perdure.kernel.spec import AgentSpec, input_of
 from perdure.store.contract import NewRun, RunRow, Store, Where
 from perdure.store.open import open_store
@@ -67,6 +70,7 @@ class Perdure:
         self._stop_listening: Callable[[], None] | None = None
 
     async def __aenter__(self) -> Self:
+        _not_in_an_agent("opened a Perdure")
         if self._store is None:
             self._store = open_store(self.url, self.world)
         await self._store.open(worker=self._wants_worker)
@@ -133,6 +137,7 @@ class Perdure:
         """Record a run; it is durable when this returns. The same id again gives the run that is there."""
         from perdure.kernel.guard.scan import check_agent
 
+        _not_in_an_agent("started a run")
         spec = _spec(agent)
         check_agent(spec.fn)
         wait_s = checks.delay(delay)
@@ -172,6 +177,7 @@ class Perdure:
     # For handles and commands
 
     def _open_store(self) -> Store:
+        _not_in_an_agent("used a Perdure or a Handle")
         if self._store is None:
             raise UsageError("this Perdure is not open. Use it inside `async with Perdure(…) as app:`")
         return self._store
@@ -195,6 +201,7 @@ class Perdure:
 
     async def wait_for_end(self, id: str) -> RunRow:
         """The run's row once it has ended or needs a person."""
+        _not_in_an_agent("waited for a run")
         bell = asyncio.Event()
         self._waiters.setdefault(id, []).append(bell)
         try:
@@ -295,3 +302,15 @@ def _check_same(row: RunRow, new: NewRun) -> None:
         raise Conflict(
             f"run {row.id!r} is there already with other arguments. Choose another id, or use app.get({row.id!r})"
         )
+
+
+def _not_in_an_agent(what: str) -> None:
+    """What happens here is not in the run's journal, and would happen again on replay."""
+    if type(get_running_loop()) is not RunLoop:
+        return
+    file, line = agent_line()
+    raise HiddenState(
+        f"{file}:{line}: agent code {what}, which is not recorded and would happen again on replay. Move it into a @step",
+        file=file,
+        line=line,
+    )
