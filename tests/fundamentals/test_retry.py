@@ -421,3 +421,30 @@ def test_retry_keeps_the_outcomes_of_several_branches(durably: Any) -> None:
         assert sorted(what for what, _ in did) == ["fails", "fails", "more one", "more two", "one", "two"]
 
     durably(main)
+
+
+@step(effect="once")
+async def send_unstorably(what: str) -> Any:
+    did.append(what)
+    return object()
+
+
+@agent
+async def retry_of_what_happened() -> Any:
+    return await send_unstorably("a letter")
+
+
+def test_retry_does_not_repeat_what_happened_and_could_not_be_stored(durably: Any) -> None:
+    """The step failed only by its result: a `once` step is in doubt then, and a person, who can look, decides."""
+
+    async def main(app: Any) -> None:
+        handle = await app.start(retry_of_what_happened)
+        with pytest.raises(RunFailed, match="NotStorable"):
+            await handle.result()
+        await handle.retry()
+        await until(handle, "parked", reason="in_doubt")
+        await handle.resolve("send_unstorably", done="sent")
+        assert await handle.result() == "sent"
+        assert did == ["a letter"]
+
+    durably(main)

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.base.records import AnyRecord, Asked, Begun, Cancelled, Ended, Executed, Fired, Retried
+from perdure.base.records import AnyRecord, Asked, Begun, Cancelled, Ended, Executed, Fired, Retried, Started
+from perdure.errors import NotStorable, PayloadTooLarge
+
+_HAPPENED = frozenset({NotStorable.__name__, PayloadTooLarge.__name__})
+"""The effect has happened and only its result could not be kept: a step that marks its start is not begun anew, its rule decides."""
 
 
 def effective(numbered: list[AnyRecord]) -> list[AnyRecord]:
@@ -61,6 +65,16 @@ def plan_retry(numbered: list[AnyRecord], *, at: float, by: str) -> list[AnyReco
         msgspec.structs.replace(record, at=at)
         for record in outcomes
         if record.position in open_positions and record.error is None and not record.cancelled
+    ]
+    marked = {
+        record.position for record in before if isinstance(record, Asked) and (record.probe or record.effect == "once")
+    }
+    again += [
+        Started(at, record.position, record.attempt)
+        for record in outcomes
+        if record.position in marked.intersection(reopened)
+        and record.error is not None
+        and record.error.type in _HAPPENED
     ]
     return [retried, *again]
 
