@@ -86,7 +86,7 @@ def test_a_link_is_followed_once(tmp_path: Path) -> None:
         await store.open(worker=True)
         assert Path(f"{real}-wal").stat().st_size >= PREPARED_BYTES
         store.stirred()
-        assert store._stirred._seen is not None  # type: ignore[attr-defined]
+        assert store._stirred._seen is not None
         await store.close()
 
     asyncio.run(scenario())
