@@ -15,7 +15,7 @@ from contextvars import copy_context
 from perdure.base import limits
 from perdure.base.status import Reason, Status
 from perdure.base.world import World
-from perdure.errors import LeaseLost, StoreDamaged, StoreUnavailable
+from perdure.errors import LeaseLost, PerdureError, StoreDamaged, StoreUnavailable
 from perdure.events.bus import Event, Events, RunClaimed, RunReleased, StoreChanged, WorkerBuried, WorkerFailed
 from perdure.events.bus import LeaseLost as LeaseLostEvent
 from perdure.kernel.spec import AgentSpec
@@ -139,7 +139,10 @@ class Worker:
                 log.error("%s: %s", duty.__name__, exc)  # noqa: TRY400  # a store that is away is no surprise to trace
                 await asyncio.sleep(0.2)
             except Exception as exc:
-                log.exception("the worker's duty %s failed; the worker stops", duty.__name__)
+                told = isinstance(exc, PerdureError)  # it says what is wrong; a trace would hide it
+                log.error(
+                    "the worker stops: %s failed: %s", duty.__name__.strip("_"), exc, exc_info=None if told else exc
+                )  # noqa: TRY400  # as above
                 self.failure = exc
                 self._bell.set()
                 self.events.emit(WorkerFailed(str(exc)))
