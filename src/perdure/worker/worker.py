@@ -139,10 +139,11 @@ class Worker:
                 log.error("%s: %s", duty.__name__, exc)  # noqa: TRY400  # a store that is away is no surprise to trace
                 await asyncio.sleep(0.2)
             except Exception as exc:
-                told = isinstance(exc, PerdureError)  # it says what is wrong; a trace would hide it
-                log.error(
-                    "the worker stops: %s failed: %s", duty.__name__.strip("_"), exc, exc_info=None if told else exc
-                )  # noqa: TRY400  # as above
+                duty_name = duty.__name__.strip("_")
+                if isinstance(exc, PerdureError):  # it says what is wrong; a trace would hide it
+                    log.error("the worker stops: %s failed: %s", duty_name, exc)  # noqa: TRY400  # as above
+                else:
+                    log.exception("the worker stops: %s failed", duty_name)
                 self.failure = exc
                 self._bell.set()
                 self.events.emit(WorkerFailed(str(exc)))
