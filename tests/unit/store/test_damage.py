@@ -339,6 +339,28 @@ def test_a_record_of_no_known_kind_is_found(tmp_path: Path) -> None:
     run(tmp_path / "p.db", scenario)
 
 
+def test_an_open_run_whose_journal_has_ended_is_found(tmp_path: Path) -> None:
+    """Unless somebody has asked for a retry, which no worker has heard of yet."""
+    path = tmp_path / "p.db"
+
+    async def scenario(store) -> None:
+        worker, held = await hold(store)
+        await store.append(
+            worker, [RunWrite(held.num, 1, 1, [begun(), ended()], RunChange(Status.FAILED, release=True))]
+        )
+        assert await store.check() == []
+        await store.control("r", ControlKind.RETRY, body=b"", by="me")
+        assert await store.check() == []
+
+    run(path, scenario)
+    change(path, "DELETE FROM controls")
+
+    async def checked(store) -> None:
+        assert await store.check() == ["run 'r' is open and its journal has ended"]
+
+    run(path, checked)
+
+
 def test_a_sound_store_has_no_findings(tmp_path: Path) -> None:
     """With ended runs, long inputs and requests in it."""
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import apsw
 
-from perdure.base.records import decode_record
+from perdure.base.records import Ended, decode_record
 from perdure.base.status import ControlKind
 from perdure.errors import StoreDamaged
 from perdure.store.sqlite import journal
@@ -43,6 +43,11 @@ _PROBLEMS: Final = (
         "run '{}' has an epoch below that of its records",
     ),
 )
+# Runs that are open and to which nobody has said `retry`.
+_OPEN: Final = """
+SELECT num, CAST(id AS BLOB) FROM runs
+WHERE status NOT IN ('completed', 'failed', 'cancelled') AND NOT EXISTS (
+  SELECT 1 FROM controls WHERE run = num AND kind = 'retry')"""
 FINDINGS_MAX: Final = 1_000
 
 
@@ -62,13 +67,20 @@ def check(db: Db) -> list[str]:
     found += [f"the row of worker {row.num} cannot be read" for row in listing(db) if row.info.name == UNREADABLE]
     kinds = {kind.value for kind in ControlKind}
     found += [f"request {num} cannot be read" for num, kind in db.execute(_KINDS) if readable(kind) not in kinds]
-    found += _journals(db)
+    ended: set[int] = set()
+    found += _journals(db, ended)
+    found += [
+        f"run '{readable(run_id)}' is open and its journal has ended"
+        for num, run_id in db.execute(_OPEN)
+        if num in ended
+    ]
     for sql, words in _PROBLEMS:
         found += [words.format(readable(row[0]) if type(row[0]) is bytes else row[0]) for row in db.execute(sql)]
     return found[:FINDINGS_MAX]
 
 
-def _journals(db: Db) -> list[str]:
+def _journals(db: Db, ended: set[int]) -> list[str]:
+    """What is wrong in the journals; the runs whose last record is their end are put into `ended`."""
     found: list[str] = []
     current, expected = 0, 1
     for run, seq, count, row in db.execute(_JOURNAL):
@@ -82,13 +94,13 @@ def _journals(db: Db) -> list[str]:
         except journal.Broken as broken:
             found.append(f"run number {run}: record {broken.seq} {broken.what}")
             continue
-        found += [text for number, record in enumerate(records, seq) for text in _unreadable(run, number, record)]
+        ended.discard(run)
+        for number, record in enumerate(records, seq):
+            try:
+                last = decode_record(record)
+            except StoreDamaged as exc:
+                found.append(f"run number {run}: record {number}: {exc}")
+            else:
+                if isinstance(last, Ended) and number == expected - 1:
+                    ended.add(run)
     return found
-
-
-def _unreadable(run: int, seq: int, record: bytes) -> list[str]:
-    try:
-        decode_record(record)
-    except StoreDamaged as exc:
-        return [f"run number {run}: record {seq}: {exc}"]
-    return []

@@ -143,7 +143,8 @@ async def burying_keeps_what_stands_still(kit: Kit) -> None:
     worker = await kit.worker()
     for status in (Status.PAUSED, Status.PARKED, Status.COMPLETED):
         run = await kit.held(status, worker)
-        await kit.write(worker, run, begun(), ended(), change=RunChange(status, result=b"x"))
+        records = [begun(), ended()] if status is Status.COMPLETED else [begun()]
+        await kit.write(worker, run, *records, change=RunChange(status, result=b"x"))
     await kit.store.bury(worker, dead=True)
     for status in (Status.PAUSED, Status.PARKED, Status.COMPLETED):
         row = await kit.row(status)
