@@ -252,18 +252,24 @@ async def awkward_post() -> str:
     return await post("letter")
 
 
+async def cancelled_in_doubt(app: Any) -> Any:
+    """Its step was in doubt, the run was cancelled, and then somebody said `resolve --retry`."""
+    handle = await app.start(awkward_post)
+    await until(handle, "parked")
+    await handle.cancel()
+    while "cancel" not in await kinds(handle):
+        await asyncio.sleep(0.002)
+    await until(handle, "parked", reason="in_doubt")
+    await handle.resolve("post", retry=True)
+    await until(handle, "cancelled")
+    return handle
+
+
 def test_a_step_whose_run_was_cancelled_is_not_done_again_by_resolving_it(durably: Any) -> None:
     """`resolve --retry` says that it did not happen; nobody waits for it any more, so the run ends."""
 
     async def main(app: Any) -> None:
-        handle = await app.start(awkward_post)
-        await until(handle, "parked")
-        await handle.cancel()
-        while "cancel" not in await kinds(handle):
-            await asyncio.sleep(0.002)
-        await until(handle, "parked", reason="in_doubt")
-        await handle.resolve("post", retry=True)
-        await until(handle, "cancelled")
+        await cancelled_in_doubt(app)
         assert did == ["letter"]
 
     durably(main)
@@ -373,14 +379,7 @@ def test_a_step_that_a_retry_brings_back_in_doubt_can_be_resolved(durably: Any) 
     """What was said about it after the cancel does not count any more, so a person is asked anew, and may answer."""
 
     async def main(app: Any) -> None:
-        handle = await app.start(awkward_post)
-        await until(handle, "parked")
-        await handle.cancel()
-        while "cancel" not in await kinds(handle):
-            await asyncio.sleep(0.002)
-        await until(handle, "parked", reason="in_doubt")
-        await handle.resolve("post", retry=True)
-        await until(handle, "cancelled")
+        handle = await cancelled_in_doubt(app)
         await handle.retry()
         await until(handle, "parked", reason="in_doubt")
         await handle.resolve("post", done="by hand")

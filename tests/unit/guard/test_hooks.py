@@ -177,7 +177,7 @@ def test_datetime_is_itself_outside_agent_code():
     assert type(Mine.now()) is type(Mine.utcnow()) is Mine
     assert type(datetime.now()) is type(datetime(2026, 1, 2).now()) is datetime
     assert datetime.now(tz=UTC).tzinfo is datetime.now(UTC).tzinfo is UTC
-    assert pickle.loads(pickle.dumps(datetime.now))(UTC) >= datetime.fromtimestamp(time.time() - 60, UTC)
+    assert isinstance(copy.copy(datetime.now)(UTC), datetime)
     assert str(inspect.signature(datetime.now)) == "(tz=None)"
     with pytest.raises(TypeError, match="tzinfo"):
         datetime.now("UTC")
